@@ -21,6 +21,7 @@ from fatura.domain.public_address import may_call
 from fatura.failure_text import reason_of
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.http.certificate import Certificates, ClientCertificate
+from fatura.gateways.http.send_once import NOT_SENT, send_once
 from fatura.gateways.http.tokens import Token, TokenRequest, Tokens, token_of
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
@@ -50,8 +51,6 @@ MAX_TEXT = 500
 _SECRET_CHARS = 8
 """A header value of this length or longer is treated as a secret."""
 
-_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-"""Failures before the first byte of a request was sent: DNS, connecting, TLS."""
 _UNCLEAR = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.LOCKED, HTTPStatus.TOO_EARLY}
 """Statuses that say nothing about the data of a request. A write may have taken effect."""
 
@@ -132,8 +131,8 @@ class ProviderCalls:
     ) -> T:
         """Send a request that changes something, and decode the JSON of the answer. Decimals become JSON numbers.
 
-        A POST is never sent twice. Raises the errors of `read`, and UnknownOutcomeError if the request may have had an
-        effect. TransientError means that it had none.
+        The request is sent a second time only after a 401, with a new token. Raises the errors of `read`, and
+        UnknownOutcomeError if the request may have had an effect. TransientError means that it had none.
         """
         content = None if body is None else _ENCODER.encode(body)
         found = await self._ask(method, path, content=content)
@@ -231,12 +230,13 @@ class ProviderCalls:
                 headers={**headers, "Accept-Encoding": "identity", **given, **tracing.headers()},
                 ssl=context,
                 allow_redirects=False,
+                middlewares=() if method == "GET" else (send_once,),
                 timeout=aiohttp.ClientTimeout(total=left, connect=min(left, CONNECT_SECONDS)),
             ) as response:
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                     raise _no_answer("an encoded answer, which was not asked for", writes=method != "GET")
                 return response.status, await _whole_body(response, writes=method != "GET")
-        except _NOT_SENT as error:
+        except NOT_SENT as error:
             raise TransientError(f"no connection: {_reason(error)}") from None
         except (aiohttp.ClientError, TimeoutError) as error:
             what = "no answer in time" if isinstance(error, TimeoutError) else "the connection broke"

@@ -145,7 +145,7 @@ class AsaasGateway:
         try:
             deleted = await calls.write("DELETE", f"/{kind}/{charge_id}", answer=Deleted, may_be_absent=True)
         except (port.PermanentError, port.NotFoundError) as refused:
-            return await self._after_refusal(calls, charge_id, refused)
+            return await self._after_refusal(calls, charge, refused)
         if not deleted.deleted:
             raise InvalidFieldError("Asaas does not say that it deleted the charge")
         return replace(charge, state=port.ChargeState.CANCELED)
@@ -257,11 +257,20 @@ class AsaasGateway:
             raise port.TransientError(str(error)) from None
 
     async def _after_refusal(
-        self, calls: ProviderCalls, charge_id: str, refused: port.PermanentError | port.NotFoundError
+        self, calls: ProviderCalls, before: port.Charge, refused: port.PermanentError | port.NotFoundError
     ) -> port.Charge:
-        """Return a charge that Asaas did not delete, as it is now. If it can still be paid, raise PermanentError."""
-        with _reading():
-            charge = charge_of(await self._read(calls, charge_id), now=self._config.now)
+        """Return a charge that Asaas did not delete now, as it is. If it can still be paid, raise PermanentError.
+
+        The charge may have been deleted between the read of `before` and the request. Asaas lists no deleted
+        installments.
+        """
+        with _written():
+            try:
+                charge = charge_of(await self._read(calls, before.charge_id), now=self._config.now)
+            except port.NotFoundError:
+                if before.charge_id.startswith("pay_"):
+                    raise
+                return replace(before, state=port.ChargeState.CANCELED)
         if not charge.is_payable:
             return charge
         if isinstance(refused, port.PermanentError):
