@@ -148,17 +148,16 @@ def wire(
     """Build the dependencies. Tests pass their own clock."""
     rules = url_rules(settings)
     live, calls = frozenset({Mode.LIVE}), ProviderClient(denied=settings.outbound_deny)
-    of_sandbox = db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS))
+    of_sandbox = partial(SandboxGateway, db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS)))
+    of_pix_key = partial(PixKeyGateway, db)
     return Deps(
         settings=settings,
         db=db,
         vault=vault,
         tagger=tagger,
         providers={
-            SandboxGateway.provider: Provider(
-                partial(SandboxGateway, of_sandbox), frozenset({Mode.SANDBOX}), sandbox_settings.FIELDS
-            ),
-            PixKeyGateway.provider: Provider(partial(PixKeyGateway, db), live, pix_key_settings.FIELDS),
+            SandboxGateway.provider: Provider(of_sandbox, frozenset({Mode.SANDBOX}), sandbox_settings.FIELDS),
+            PixKeyGateway.provider: Provider(of_pix_key, live, pix_key_settings.FIELDS, returns_money=False),
             AsaasGateway.provider: Provider(
                 partial(AsaasGateway, calls), live, asaas_settings.FIELDS, asaas_settings.CREDENTIALS
             ),

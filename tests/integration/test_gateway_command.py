@@ -56,6 +56,7 @@ async def test_a_connected_gateway_is_shown_and_listed(world: World, api: Api) -
     assert connection["connectionId"] in ended.stdout
     assert re.search(r"methods +pix\n", ended.stdout)
     assert re.search(r"merchantCity +Recife\n", ended.stdout)
+    assert re.search(r"refunds +you return the money, and Fatura records it\n", ended.stdout)
 
     listed = await gateway("list")
     assert all(word in listed.stdout for word in (connection["connectionId"], "pix_key", "Bank", "ok"))
@@ -157,6 +158,7 @@ def in_terminal(api: Api, api_key: str, *, answers: str) -> tuple[int, str]:
         ),
         (["pix_key", *VALUES, "--set", "pixKey=other"], "--set pixKey is given twice"),
         (["pix_key", *VALUES[2:], "--set", "pixKey=no key"], "must be a Pix key as the bank shows it"),
+        (["pix_key", *VALUES[2:], "--set", "pixKey=11987654321"], "such as +5511987654321"),
     ],
 )
 async def test_a_wrong_connection_is_refused(world: World, api: Api, words: list[str], says: str) -> None:

@@ -10,12 +10,16 @@ from fatura.gateways.port import GatewayFactory
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A payment provider, the account modes that may use it, and the fields of its connections."""
+    """A payment provider, the account modes that may use it, and the fields of its connections.
+
+    `returns_money` is false if the provider's adapter only records refunds, because the merchant returns the money.
+    """
 
     factory: GatewayFactory
     modes: frozenset[Mode]
     settings: Sequence[ProviderField] = ()
     credentials: Sequence[ProviderField] = ()
+    returns_money: bool = True
 
     @property
     def secret_settings(self) -> frozenset[str]:

@@ -37,15 +37,27 @@ class ProviderView(View):
     provider: str
     settings: Sequence[ProviderFieldView]
     credentials: Sequence[ProviderFieldView]
+    returns_money: Annotated[
+        bool,
+        Meta(
+            description="Whether a refund returns the money; false: you return it, and Fatura records the refund."
+        ),
+    ]
 
     @classmethod
     def of(
-        cls, provider: str, *, settings: Sequence[ProviderField], credentials: Sequence[ProviderField]
+        cls,
+        provider: str,
+        *,
+        settings: Sequence[ProviderField],
+        credentials: Sequence[ProviderField],
+        returns_money: bool,
     ) -> Self:
         return cls(
             provider=provider,
             settings=list(map(ProviderFieldView.of, settings)),
             credentials=list(map(ProviderFieldView.of, credentials)),
+            returns_money=returns_money,
         )
 
 

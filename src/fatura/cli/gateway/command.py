@@ -82,7 +82,7 @@ def connect_(
     if json_:
         typer.echo(json.dumps(made))
     else:
-        connections.show(made)
+        connections.show(made, known)
     others = _run(api, api_key, lambda client: connections.others(client, made))
     if others:
         echo(
@@ -153,7 +153,7 @@ def set_command(
     Example: `fatura gateway set CONNECTION --set merchantCity=Recife`
     """
 
-    async def work(client: Client) -> Any:
+    async def work(client: Client) -> tuple[Any, Any]:
         connection = await connections.connection(client, connection_id)
         known = await connections.provider(client, connection["provider"])
         changes: dict[str, Any] = {
@@ -164,10 +164,10 @@ def set_command(
         sent = {name: value for name, value in changes.items() if value is not None}
         if not sent:
             raise ApiError("name a change: --set, --label, --active or --inactive")
-        return await client.patch(f"{GATEWAYS}/{connection_id}", sent)
+        return await client.patch(f"{GATEWAYS}/{connection_id}", sent), known
 
-    changed = _run(api, api_key, work)
-    typer.echo(json.dumps(changed)) if json_ else connections.show(changed)
+    changed, known = _run(api, api_key, work)
+    typer.echo(json.dumps(changed)) if json_ else connections.show(changed, known)
 
 
 @app.command()
@@ -205,7 +205,7 @@ def rotate(
         typer.echo(json.dumps(changed))
         return
     echo("The new values are stored.")
-    connections.show(changed)
+    connections.show(changed, known)
 
 
 @app.command("import")

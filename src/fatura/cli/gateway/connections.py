@@ -49,9 +49,12 @@ def split(known: Any, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def show(shown: Any) -> None:
-    """Print a connection with its settings, without the secret ones."""
+def show(shown: Any, known: Any) -> None:
+    """Print a connection to a known provider with its settings, without the secret ones."""
     minimum = shown["minAmountCents"]
+    refunds = (
+        "through the gateway" if known["returnsMoney"] else "you return the money, and Fatura records it"
+    )
     lines = {
         "connection": shown["connectionId"],
         "provider": shown["provider"],
@@ -62,7 +65,7 @@ def show(shown: Any) -> None:
         if shown["maxInstallments"] > 1
         else None,
         "lowest charge": None if minimum is None else f"{minimum} cents",
-        "refunds": "through the gateway" if shown["refunds"] else "only outside Fatura",
+        "refunds": refunds if shown["refunds"] else "only outside Fatura",
         **{name: _text(value) for name, value in shown["settings"].items()},
     }
     width = max(map(len, lines))

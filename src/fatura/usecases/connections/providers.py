@@ -10,7 +10,12 @@ def list_all(deps: Deps, account: Account) -> ProviderListView:
     """Return the providers by name, each with the fields of its connections."""
     return ProviderListView(
         data=[
-            ProviderView.of(name, settings=provider.settings, credentials=provider.credentials)
+            ProviderView.of(
+                name,
+                settings=provider.settings,
+                credentials=provider.credentials,
+                returns_money=provider.returns_money,
+            )
             for name, provider in offered(deps, account).items()
         ]
     )

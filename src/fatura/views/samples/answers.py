@@ -227,6 +227,7 @@ _ALL: tuple[View, ...] = (
                 "pix_key",
                 settings=[ProviderField("pixKey", "your Pix key", is_required=True)],
                 credentials=[],
+                returns_money=False,
             )
         ]
     ),

@@ -27,6 +27,10 @@ _KEY_FORMS = (
     "must be a Pix key as the bank shows it: a CPF or CNPJ without punctuation, a telephone number such as "
     "+5511987654321, an e-mail address in lower case, or a random key"
 )
+_NO_DOCUMENT = (
+    "looks like a CPF or CNPJ, but its check digits are wrong; a telephone number begins with a plus and the country, "
+    "such as +5511987654321"
+)
 
 FIELDS = (
     ProviderField("pixKey", "your Pix key, as your bank shows it", is_required=True),
@@ -80,7 +84,7 @@ def _fault_of_key(key: object) -> str | None:
     if not isinstance(key, str):
         return _KEY_FORMS
     if _DOCUMENT.fullmatch(key):
-        return tax_document.refusal(key)
+        return _NO_DOCUMENT if tax_document.refusal(key) else None
     is_email = len(key) <= MAX_EMAIL and _EMAIL.fullmatch(key)
     return None if is_email or _PHONE.fullmatch(key) or _RANDOM.fullmatch(key) else _KEY_FORMS
 
