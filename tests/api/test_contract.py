@@ -185,6 +185,8 @@ async def integration(world: World) -> None:
     await world.put("/v1/integration/pay-page", {"name": "Academia Sol", "color": "#0b6bcb"})
     await world.get("/v1/integration/pay-page")
     await world.get("/v1/integration/gateways")
+    await world.get("/v1/integration/providers")
+    await world.post(f"{path}/check")
     await world.get("/v1/integration")
     await world.get("/v1/audit?actor=api_key&action=webhook.register&from=2026-01-01&limit=1")
     fault = {"connectionId": connection["connectionId"], "operation": "get_charge", "fault": "rate_limited"}
