@@ -4,7 +4,7 @@ Implement `Gateway`, raise only the errors at the end of this file, and pass the
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
@@ -78,8 +78,8 @@ class ConnectionConfig:
 
     account_id: UUID
     connection_id: UUID
-    settings: Mapping[str, Any]
-    credentials: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
+    credentials: Mapping[str, Any] = field(repr=False)
     now: datetime
 
 
