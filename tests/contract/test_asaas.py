@@ -3,13 +3,15 @@
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from fatura.domain.calendar import start_of_day
 from fatura.domain.offer import PaymentMethod
+from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.http import client
 from fatura.gateways.port import (
     AuthFailedError,
@@ -23,7 +25,7 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
     Webhook,
 )
-from tests.contract.asaas_provider import AsaasProvider, opened_provider
+from tests.contract.asaas_provider import TODAY, AsaasProvider, opened_provider
 from tests.contract.gateway_contract import GatewayContract
 from tests.contract.provider import NOW, charge_request, refund_request
 from tests.contract.refund_contract import RefundContract
@@ -135,16 +137,46 @@ async def test_a_charge_without_its_code_is_looked_up(
     assert found.pay.pix_code is not None
 
 
-async def test_a_code_that_cannot_be_read_is_no_fault_of_the_charge(
-    gateway: Gateway, provider: AsaasProvider
+@pytest.mark.parametrize("loss", [Loss.JUNK, Loss.ERROR_BEFORE])
+async def test_a_code_that_cannot_be_read_does_not_hide_the_charge(
+    gateway: Gateway, provider: AsaasProvider, loss: Loss
 ) -> None:
-    """Otherwise a person would have to look at the charge. [D-50, D-261]"""
+    """Otherwise the engine would never know the charge. The payer uses the link. [D-50, D-261]"""
     created = await gateway.create_charge(charge_request())
-    provider.double.fail_next("GET", r"/payments/\w+/pixQrCode", Loss.JUNK)
+    provider.double.fail_next("GET", r"/payments/\w+/pixQrCode", loss)
 
+    (found,) = await gateway.find_charges(created.invoice_id, 1)
+    assert found == replace(created, pay=replace(created.pay, pix_code=None, expires_at=None))
+    provider.double.fail_next("GET", r"/payments/\w+/pixQrCode", Loss.RATE)
     with pytest.raises(TransientError):
         await gateway.find_charges(created.invoice_id, 1)
     assert await gateway.find_charges(created.invoice_id, 1) == [created]
+
+
+async def test_a_customer_of_another_program_is_not_used(gateway: Gateway, provider: AsaasProvider) -> None:
+    """Asaas might ignore the filter of the list. [D-261]"""
+    account = provider.account(gateway)
+    other = account.create_customer({"name": "Bia", "cpfCnpj": "52998224725", "externalReference": "erp-1"})
+    provider.double.edit = lambda answer: answer.update(data=[other]) if answer.get("data") == [] else None
+    created = await gateway.create_charge(charge_request())
+
+    assert account.payments[created.charge_id]["customer"] != other["id"]
+    assert other["name"] == "Bia"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "error"), [(-1, TransientError), (-30, PermanentError), (1, PermanentError)]
+)
+async def test_a_due_date_that_just_passed_is_a_transient_failure(
+    provider: AsaasProvider, minutes: int, error: type[Exception]
+) -> None:
+    """The engine built the request `minutes` after midnight, and Asaas got it on the new day. [D-34, D-261]"""
+    gateway = provider.gateway(provider.double.open_account())
+    midnight = start_of_day(TODAY)
+    gateway._config = replace(gateway._config, now=midnight + timedelta(minutes=minutes))
+    with pytest.raises(error):
+        await gateway.create_charge(replace(charge_request(), due_date=TODAY - timedelta(days=1)))
+    assert provider.account(gateway).payments == {}
 
 
 async def test_amounts_are_exact(gateway: Gateway, provider: AsaasProvider) -> None:
@@ -293,6 +325,13 @@ async def test_wrong_credentials_are_refused(provider: AsaasProvider) -> None:
         await wrong.create_charge(charge_request())
 
 
+async def test_an_account_without_a_wallet_is_not_accepted(gateway: Gateway, provider: AsaasProvider) -> None:
+    """[D-59, D-261]"""
+    provider.double.edit = lambda answer: answer.update(data=[])
+    with pytest.raises(InvalidFieldError):
+        await gateway.check_credentials()
+
+
 async def test_no_error_contains_the_key(provider: AsaasProvider) -> None:
     """[D-260]"""
     token = provider.double.open_account()
@@ -304,7 +343,8 @@ async def test_no_error_contains_the_key(provider: AsaasProvider) -> None:
     with pytest.raises(PermanentError) as refusal:
         await gateway.create_charge(replace(request, payer=replace(request.payer, document="11111111111")))
     assert refusal.value.detail == "chave ***"
-    assert token not in repr(gateway) + repr(gateway._settings()) + repr(gateway._calls())
+    shown = repr(gateway) + repr(gateway._settings()) + repr(gateway._calls()) + repr(gateway._config)
+    assert token not in shown
 
 
 @pytest.mark.parametrize(

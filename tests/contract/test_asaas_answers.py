@@ -245,3 +245,133 @@ async def test_a_boleto_is_not_refunded(gateway: Gateway, provider: AsaasProvide
     with pytest.raises(PermanentError) as refusal:
         await gateway.refund_charge(refund_request(created, 100))
     assert refusal.value.code == "invalid_action"
+
+
+@pytest.mark.parametrize("amount_cents", [9990, 4000])
+async def test_an_accepted_refund_that_is_not_listed_yet_is_pending(
+    gateway: Gateway, provider: AsaasProvider, amount_cents: int
+) -> None:
+    """Otherwise the engine would report that it failed, and a person would refund again. [D-53, D-261]"""
+    created = await gateway.create_charge(charge_request())
+    await provider.pay(gateway, created)
+    checked, request = CheckedGateway(gateway, currency="BRL", now=NOW), refund_request(created, amount_cents)
+    provider.double.edit = _hide_refunds
+
+    accepted = await checked.refund_charge(request)
+    assert accepted.refunds == (Refund(request.refund_id, RefundState.PENDING),)
+    assert [entry.kind for entry in accepted.entries] == [EntryKind.PAYMENT]
+    provider.double.edit = lambda answer: answer.update(refunds=[]) if "value" in answer else None
+    (shown,) = (await checked.get_charge(created.charge_id)).refunds
+    assert shown == Refund(request.refund_id, RefundState.DONE, str(request.refund_id))
+
+
+def _hide_refunds(answer: Any) -> None:
+    if "value" in answer:
+        answer["refunds"] = []
+    elif answer.get("data") and "transactionReceiptUrl" in answer["data"][0]:
+        answer["data"] = []
+
+
+async def test_the_id_of_a_refund_survives_a_shortened_description(
+    gateway: Gateway, provider: AsaasProvider
+) -> None:
+    """The message of a Pix has at most 140 characters. [D-53, D-261]"""
+    created = await gateway.create_charge(charge_request())
+    await provider.pay(gateway, created)
+    request = replace(refund_request(created, 4000), reason=f"[{created.invoice_id}] {'x' * 900}")
+    await gateway.refund_charge(request)
+
+    (kept,) = provider.account(gateway).payments[created.charge_id]["refunds"]
+    assert len(kept["description"]) == 140
+    kept["description"] = f"Estorno: {kept['description']}"[:60]
+    (shown,) = (await gateway.get_charge(created.charge_id)).refunds
+    assert shown.refund_id == request.refund_id
+
+
+async def test_a_refunded_payment_without_its_refunds_is_unreadable(
+    gateway: Gateway, provider: AsaasProvider
+) -> None:
+    """It must not look like a payment that the merchant keeps. [D-50, D-261]"""
+    checked = CheckedGateway(gateway, currency="BRL", now=NOW)
+    created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
+    account = provider.account(gateway)
+    account.pay(created.charge_id)
+    account.payments[created.charge_id].update(status="REFUNDED", refunds=[])
+
+    with pytest.raises(InvalidFieldError):
+        await checked.get_charge(created.charge_id)
+    assert [type(each) async for each in checked.listed_since(NOW)] == [InvalidFieldError]
+    account.payments[created.charge_id].update(status="CONFIRMED")
+    account.refund(created.charge_id, {})
+    provider.double.edit = lambda answer: answer.update(refunds=[]) if "value" in answer else None
+    assert len((await checked.get_charge(created.charge_id)).entries) == 2
+
+
+async def test_refunds_of_the_dashboard_keep_their_references(
+    gateway: Gateway, provider: AsaasProvider
+) -> None:
+    """Otherwise a later refund of the same day would be recorded in place of an earlier one. [D-50, D-261]"""
+    created = await gateway.create_charge(charge_request(PaymentMethod.CARD))
+    account = provider.account(gateway)
+    account.pay(created.charge_id)
+    listed = account.payments[created.charge_id]
+    listed["refunds"] = [_made(10)]
+    (_, first) = (await gateway.get_charge(created.charge_id)).entries
+    listed["refunds"] = [_made(20), _made(10, "PENDING"), _made(10)]
+    later = (await gateway.get_charge(created.charge_id)).entries[1:]
+
+    assert [each.amount_cents for each in later] == [2000, 1000]
+    assert later[1] == first
+    assert later[0].reference != first.reference
+
+
+def _made(value: int, status: str = "DONE") -> dict[str, Any]:
+    return {"dateCreated": "2026-03-10", "status": status, "value": value, "description": None}
+
+
+async def test_a_fee_is_rounded(gateway: Gateway, provider: AsaasProvider) -> None:
+    """[D-50, D-261]"""
+    provider.double.contract = None
+    created = await gateway.create_charge(charge_request())
+    await provider.pay(gateway, created)
+    provider.account(gateway).payments[created.charge_id]["netValue"] = Decimal("97.915")
+    (entry,) = (await gateway.get_charge(created.charge_id)).entries
+    assert (entry.amount_cents, entry.fee_cents) == (9990, 198)
+
+
+async def test_a_missing_installment_makes_a_new_charge_unknown(
+    gateway: Gateway, provider: AsaasProvider
+) -> None:
+    """[D-33, D-261]"""
+    request = replace(charge_request(PaymentMethod.CARD), installments=3)
+    provider.double.edit = lambda answer: answer["data"].pop() if len(answer.get("data", ())) == 3 else None
+    with pytest.raises(UnknownOutcomeError):
+        await gateway.create_charge(request)
+    provider.double.edit = lambda _: None
+    (found,) = await gateway.find_charges(request.invoice_id, 1)
+    assert found.amount_cents == request.amount_cents
+
+
+@pytest.mark.parametrize("group", ["b8dd74c-d078-40a0-9ae1-61a66c61a204", "INS_000012", "x" * 80])
+async def test_ids_of_installments_have_any_form(
+    gateway: Gateway, provider: AsaasProvider, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    """Asaas' documents show ids that are no UUIDs. [D-261]"""
+    provider.double.contract = None
+    monkeypatch.setattr(provider.account(gateway), "new_group", lambda: group)
+    created = await gateway.create_charge(replace(charge_request(PaymentMethod.CARD), installments=3))
+
+    assert created.charge_id == group
+    assert await gateway.get_charge(group) == created
+    assert (await gateway.cancel_charge(group)).state is ChargeState.CANCELED
+
+
+@pytest.mark.parametrize("wrong", ["ins/1", "x" * 81, "pay_1"])
+async def test_an_id_that_cannot_be_read_later_is_no_charge(
+    gateway: Gateway, provider: AsaasProvider, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """The engine could not poll or cancel it. [D-33, D-261]"""
+    provider.double.contract = None
+    monkeypatch.setattr(provider.account(gateway), "new_group", lambda: wrong)
+    with pytest.raises(UnknownOutcomeError):
+        await gateway.create_charge(replace(charge_request(PaymentMethod.CARD), installments=3))

@@ -1,6 +1,6 @@
 """The accounts of the simulated Asaas: customers, payments, and the rules by which Asaas refuses requests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -35,6 +35,8 @@ class Account:
     customers: dict[str, Json] = field(default_factory=dict[str, Json])
     payments: dict[str, Json] = field(default_factory=dict[str, Json])
     installments: dict[str, Json] = field(default_factory=dict[str, Json])
+    new_group: Callable[[], str] = lambda: str(uuid4())
+    """Returns the id of new installments."""
 
     def create_customer(self, body: Json) -> Json:
         _check_customer(body)
@@ -63,7 +65,7 @@ class Account:
         self._check_payment(body)
         count = body.get("installmentCount", 1)
         total = _cents(body["totalValue"] if count > 1 else body["value"])
-        group = str(uuid4()) if count > 1 else None
+        group = self.new_group() if count > 1 else None
         if group is not None:
             self.installments[group] = {"id": group, "deleted": False}
         due, made = date.fromisoformat(body["dueDate"]), list[Json]()

@@ -15,26 +15,24 @@ from uuid import UUID
 import msgspec
 
 from fatura.domain.calendar import local_date
-from fatura.domain.charge import PayData
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways import port
 from fatura.gateways.adapters.asaas import charges
-from fatura.gateways.adapters.asaas.charges import CHARGE_ID, charge_of, unreadable
+from fatura.gateways.adapters.asaas.charges import CHARGE_ID, PAYMENT_PREFIX, charge_of, unreadable
 from fatura.gateways.adapters.asaas.customers import customer_id
 from fatura.gateways.adapters.asaas.objects import (
-    BoletoLine,
     Deleted,
     NamedPayment,
     Page,
     Payment,
-    PixCode,
     Refund,
     Wallet,
-    instant,
     read_as,
     reais,
     refusal,
 )
+from fatura.gateways.adapters.asaas.pay_data import pay_data
+from fatura.gateways.adapters.asaas.requests import body, crossed_midnight
 from fatura.gateways.adapters.asaas.settings import URLS, AsaasSettings, parse
 from fatura.gateways.adapters.asaas.webhook import hint
 from fatura.gateways.answers import InvalidFieldError
@@ -46,11 +44,8 @@ PAGE_SIZE = 100
 """Number of payments in a page, the maximum of Asaas."""
 POLLS_PER_SECOND = 1
 """Asaas allows an account 25,000 calls in 12 hours. A poll is one call, or two for a paid charge."""
-BILLING_TYPES: Mapping[PaymentMethod, str] = {
-    PaymentMethod.CARD: "CREDIT_CARD",
-    PaymentMethod.PIX: "PIX",
-    PaymentMethod.BOLETO: "BOLETO",
-}
+_SERVER_ERROR = 500
+"""The lowest status by which a server says that it failed."""
 
 
 class AsaasGateway:
@@ -82,10 +77,12 @@ class AsaasGateway:
         )
 
     async def check_credentials(self) -> str | None:
-        """Return the id of the account's wallet, which every Asaas account has."""
+        """Return the id of the account's wallet, which every Asaas account has. Raises InvalidFieldError."""
         with _reading():
             page = await self._calls().read("/wallets/", Page)
-            return read_as(page.data[0], Wallet).id if page.data else None
+        if not page.data:
+            raise InvalidFieldError("Asaas lists no wallet of the account")
+        return read_as(page.data[0], Wallet).id
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
         """Find or create the customer, then create the charge, then read the Pix code or the line of the boleto.
@@ -98,9 +95,17 @@ class AsaasGateway:
             payer = await customer_id(calls, request.payer)
         except port.UnknownOutcomeError as error:
             raise port.TransientError(str(error), http_status=error.http_status) from None
-        payment = await calls.write("POST", "/payments", answer=Payment, body=_body(request, payer))
+        try:
+            payment = await calls.write("POST", "/payments", answer=Payment, body=body(request, payer))
+        except port.PermanentError as refused:
+            if crossed_midnight(refused, request, reserved_at=self._config.now):
+                raise port.TransientError(str(refused), http_status=refused.http_status) from None
+            raise
         with _written():
-            return await self._with_code(calls, await self._parts(calls, payment))
+            charge = await self._with_code(calls, await self._parts(calls, payment), is_new=True)
+        if charge.amount_cents != request.amount_cents:
+            raise port.UnknownOutcomeError("Asaas lists another amount than the requested one")
+        return charge
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         """Return the charges with this reference. Asaas leaves deleted charges out of its lists."""
@@ -157,17 +162,16 @@ class AsaasGateway:
         calls = self._calls()
         with _reading():
             charge = charge_of(await self._read(calls, request.charge_id), now=self._config.now)
-        if not request.charge_id.startswith("pay_"):
+        if not request.charge_id.startswith(PAYMENT_PREFIX):
             detail = (
                 "Refund a card payment in installments in the Asaas dashboard; Fatura records the refund."
             )
             raise port.PermanentError("installments_not_refundable", detail)
-        body = {"value": reais(request.amount_cents), "description": charges.refund_description(request)}
+        asked = {"value": reais(request.amount_cents), "description": charges.refund_description(request)}
         path = f"/payments/{charge.charge_id}/refund"
-        payment = await calls.write("POST", path, answer=Payment, body=body, may_be_absent=True)
+        payment = await calls.write("POST", path, answer=Payment, body=asked, may_be_absent=True)
         with _written():
-            refunded = await self._with_refunds(calls, payment, statuses=charges.PAID_STATUSES)
-            return charge_of([refunded], now=self._config.now)
+            return charge_of([await self._with_refund(calls, payment, request)], now=self._config.now)
 
     def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
         """Compare the token of the header with the setting `webhookToken`. Raises AuthFailedError."""
@@ -209,7 +213,7 @@ class AsaasGateway:
         """Read the payment or the installments of a charge. Raises NotFoundError."""
         if not CHARGE_ID.fullmatch(charge_id):
             raise port.NotFoundError("no id of Asaas")
-        if not charge_id.startswith("pay_"):
+        if not charge_id.startswith(PAYMENT_PREFIX):
             return await self._installments(calls, charge_id)
         payment = await calls.read(f"/payments/{charge_id}", Payment, may_be_absent=True)
         if payment.installment is not None:
@@ -227,34 +231,56 @@ class AsaasGateway:
         page = await self._page(calls, {"installment": installment})
         if not page.data:
             raise port.NotFoundError("Asaas lists no such installments")
-        return [await self._with_refunds(calls, read_as(each, Payment)) for each in page.data]
+        parts = [read_as(each, Payment) for each in page.data]
+        if any(part.installment != installment for part in parts):
+            raise InvalidFieldError("Asaas lists payments of other installments")
+        return [await self._with_refunds(calls, part) for part in parts]
 
     async def _with_refunds(
         self, calls: ProviderCalls, payment: Payment, *, statuses: Collection[str] = charges.REFUND_STATUSES
     ) -> Payment:
         """Return the payment with its refunds.
 
-        If Asaas left out the field `refunds`, and the payment has one of `statuses`, read the refunds. Callers pass
-        PAID_STATUSES if a refund must not be missed, because a partly refunded payment may have the status of a paid
-        one. If the engine missed a refund, it would report that the refund failed, and a person would return the money
-        again.
+        If the payment lists no refund, and has one of `statuses`, read the refunds. Callers pass PAID_STATUSES if a
+        refund must not be missed, because a partly refunded payment may have the status of a paid one. If the engine
+        missed a refund, it would report that the refund failed, and a person would return the money again.
         """
-        if payment.refunds is not None or payment.status not in statuses:
+        if payment.refunds or payment.status not in statuses:
             return payment
         page = await calls.read(f"/payments/{payment.id}/refunds", Page)
         return msgspec.structs.replace(payment, refunds=[read_as(each, Refund) for each in page.data])
 
-    async def _with_code(self, calls: ProviderCalls, parts: Sequence[Payment]) -> port.Charge:
-        """Return the charge with the Pix code or boleto line. If Asaas refuses these, the payer uses the link."""
+    async def _with_refund(
+        self, calls: ProviderCalls, payment: Payment, request: port.RefundRequest
+    ) -> Payment:
+        """Return the payment with the refund that Asaas accepted. If Asaas does not list it yet, it is pending."""
+        if not charges.shows(payment, request.refund_id):
+            unread = msgspec.structs.replace(payment, refunds=None)
+            payment = await self._with_refunds(calls, unread, statuses={payment.status})
+        if charges.shows(payment, request.refund_id):
+            return payment
+        return charges.with_pending(payment, request, today=local_date(self._config.now))
+
+    async def _with_code(
+        self, calls: ProviderCalls, parts: Sequence[Payment], *, is_new: bool = False
+    ) -> port.Charge:
+        """Return the charge with the Pix code or boleto line. If Asaas refuses these, the payer uses the link.
+
+        If the code of a new charge cannot be read, the engine looks the charge up. The look-up then returns the charge
+        even without its code.
+        """
         charge = charge_of(parts, now=self._config.now)
         if charge.state is not port.ChargeState.OPEN:
             return charge
         try:
-            return replace(charge, pay=await _pay_data(calls, parts[0], charge.pay))
+            return replace(charge, pay=await pay_data(calls, parts[0], known=charge.pay))
         except (port.PermanentError, port.NotFoundError):
             return charge
-        except port.InvalidAnswerError as error:  # the charge itself is valid
-            raise port.TransientError(str(error)) from None
+        except (port.InvalidAnswerError, port.TransientError) as error:
+            is_fault = isinstance(error, port.InvalidAnswerError) or (error.http_status or 0) >= _SERVER_ERROR
+            if is_fault and not is_new:
+                return charge
+            raise port.TransientError(str(error), http_status=error.http_status) from None
 
     async def _after_refusal(
         self, calls: ProviderCalls, before: port.Charge, refused: port.PermanentError | port.NotFoundError
@@ -330,23 +356,6 @@ class AsaasGateway:
             return None  # the installments were deleted meanwhile
 
 
-def _body(request: port.ChargeRequest, payer: str) -> Mapping[str, object]:
-    """Return the body of the request that creates a charge."""
-    installments = request.installments or 1
-    amount = reais(request.amount_cents)
-    money = (
-        {"value": amount} if installments == 1 else {"installmentCount": installments, "totalValue": amount}
-    )
-    return {
-        "customer": payer,
-        "billingType": BILLING_TYPES[request.method],
-        **money,
-        "dueDate": request.due_date.isoformat(),
-        "description": "; ".join(line.description for line in request.lines)[: charges.MAX_DESCRIPTION],
-        "externalReference": charges.reference(request.invoice_id, request.attempt),
-    }
-
-
 def _created(first: date, last: date) -> Mapping[str, str]:
     """Return the query for the payments that were created in a period."""
     return {"dateCreated[ge]": first.isoformat(), "dateCreated[le]": last.isoformat()}
@@ -354,17 +363,6 @@ def _created(first: date, last: date) -> Mapping[str, str]:
 
 def _creation(charge: port.Charge) -> datetime:
     return charge.created_at or datetime.max.replace(tzinfo=UTC)
-
-
-async def _pay_data(calls: ProviderCalls, payment: Payment, pay: PayData) -> PayData:
-    if payment.billing_type == "PIX":
-        code = await calls.read(f"/payments/{payment.id}/pixQrCode", PixCode, may_be_absent=True)
-        expires_at = instant(code.expiration_date) if code.expiration_date else None
-        return replace(pay, pix_code=code.payload, expires_at=expires_at)
-    if payment.billing_type == "BOLETO":
-        line = await calls.read(f"/payments/{payment.id}/identificationField", BoletoLine, may_be_absent=True)
-        return replace(pay, boleto_line=line.identification_field)
-    return pay
 
 
 @contextmanager

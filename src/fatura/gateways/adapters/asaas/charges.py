@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime
 from typing import Any, cast
 from uuid import UUID
 
+import msgspec
+
 from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charge import PayData
 from fatura.domain.payments import EntryKind
@@ -17,7 +19,11 @@ from fatura.gateways.adapters.asaas.objects import (
     Refund,
     cents,
     instant,
+    read_as,
+    reais,
+    rounded_cents,
 )
+from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.port import ChargeState, RefundState
 
 CURRENCY = "BRL"
@@ -50,10 +56,14 @@ _DISPUTE_ENDS: Mapping[str | None, EntryKind] = {
 }
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _REFERENCE = re.compile(rf"({_UUID}):([0-9]{{1,9}})")
-_OWN_REFUND = re.compile(rf"\[({_UUID})\]\Z")
-CHARGE_ID = re.compile(rf"pay_[A-Za-z0-9_]{{1,80}}|{_UUID}")
-"""The id of a charge: that of its payment, or that of its installments, which is a UUID."""
+_OWN_REFUND = re.compile(rf"\[({_UUID})\]")
+CHARGE_ID = re.compile("[A-Za-z0-9_-]{1,80}")
+"""The id of a charge: that of its payment, or that of its installments."""
+PAYMENT_PREFIX = "pay_"
+"""How the id of a payment begins. An id of installments begins otherwise."""
 MAX_DESCRIPTION = 500
+_MAX_REFUND_DESCRIPTION = 140
+"""Maximum length of a refund's description: that of the message of a Pix, so that Asaas need not shorten it."""
 
 
 def reference(invoice_id: UUID, attempt: int) -> str:
@@ -62,9 +72,25 @@ def reference(invoice_id: UUID, attempt: int) -> str:
 
 
 def refund_description(request: port.RefundRequest) -> str:
-    """Return a refund's description, which ends with the engine's id. Asaas has no other field for this id."""
-    mark = f" [{request.refund_id}]"
-    return (request.reason or "Estorno")[: MAX_DESCRIPTION - len(mark)] + mark
+    """Return a refund's description, which begins with the engine's id. Asaas has no other field for this id."""
+    return f"[{request.refund_id}] {request.reason or 'Estorno'}"[:_MAX_REFUND_DESCRIPTION].rstrip()
+
+
+def shows(payment: Payment, refund_id: UUID) -> bool:
+    """Return whether a payment lists a refund that the engine asked for."""
+    return any(_own_id(each) == str(refund_id) for each in payment.refunds or ())
+
+
+def with_pending(payment: Payment, request: port.RefundRequest, *, today: date) -> Payment:
+    """Return a payment with a refund that Asaas accepted and does not list yet."""
+    pending = {
+        "status": "PENDING",
+        "value": reais(request.amount_cents),
+        "dateCreated": today,
+        "description": refund_description(request),
+    }
+    listed = [*(payment.refunds or ()), read_as(msgspec.json.encode(pending), Refund)]
+    return msgspec.structs.replace(payment, refunds=listed)
 
 
 def unreadable(charge_id: str | None) -> port.Charge:
@@ -90,10 +116,16 @@ def charge_of(parts: Sequence[Payment], *, now: datetime, pay: PayData | None = 
     if named is None:
         raise port.NotFoundError("the charge has no reference of Fatura")
     first, *_ = parts = sorted(parts, key=lambda each: (each.due_date or date.max, each.id))
+    charge_id = first.installment or first.id
+    is_payment = charge_id.startswith(PAYMENT_PREFIX)
+    if not CHARGE_ID.fullmatch(charge_id) or is_payment != (first.installment is None):
+        raise InvalidFieldError("a charge of Asaas has an id of an unknown form")
+    if any(_misses_refund(each) for each in parts):
+        raise InvalidFieldError("Asaas does not list the refunds of a refunded payment")
     live = [each for each in parts if not each.deleted or STATES.get(each.status) is ChargeState.PAID]
     refunds = [(each, refund) for each in parts for refund in _by_date(each.refunds or ())]
     return port.Charge(
-        charge_id=first.installment or first.id,
+        charge_id=charge_id,
         invoice_id=UUID(named[1]),
         attempt=int(named[2]),
         state=_state(live),
@@ -133,7 +165,7 @@ def _entries(parts: Sequence[Payment], *, now: datetime) -> Iterator[port.Charge
             each for each in _dispute(part, now=now) if each.reference not in disputes
         ]
         disputes |= {each.reference: each for each in later if each.kind is EntryKind.DISPUTE_OPENED}
-        fee = part.value if part.net_value is None else part.value - part.net_value
+        fee = 0 if part.net_value is None else cents(part.value) - rounded_cents(part.net_value)
         paid_at = min(_paid_at(part, now=now), *(each.occurred_at for each in later), now)
         yield port.ChargeEntry(
             EntryKind.PAYMENT,
@@ -141,7 +173,7 @@ def _entries(parts: Sequence[Payment], *, now: datetime) -> Iterator[port.Charge
             cents(part.value),
             CURRENCY,
             paid_at,
-            fee_cents=0 if part.net_value is None else max(cents(fee), 0),
+            fee_cents=max(fee, 0),
         )
         yield from later
 
@@ -157,19 +189,35 @@ def _paid_at(part: Payment, *, now: datetime) -> datetime:
 
 
 def _refund_entries(part: Payment) -> Iterator[port.ChargeEntry]:
-    """Yield the refunds that moved money. A refund that a person made at Asaas gets a reference from its date."""
+    """Yield the refunds that moved money.
+
+    A refund that a person made at Asaas gets a reference from its date and amount. Equal refunds are numbered, so a
+    later refund does not change the reference of an earlier one, in whatever order Asaas lists them.
+    """
     used = set[str]()
     for refund in _by_date(part.refunds or ()):
-        own, number = _own_id(refund), 1
-        foreign = f"{part.id} {refund.date_created}"
+        if _REFUND_STATES.get(refund.status) is not RefundState.DONE:
+            continue
+        own, number, amount = _own_id(refund), 1, cents(refund.value)
+        foreign = f"{part.id} {refund.date_created} {amount}"
         while own is None and f"{foreign} {number}" in used:
             number += 1
         name = own or f"{foreign} {number}"
         used.add(name)
-        if _REFUND_STATES.get(refund.status) is RefundState.DONE:
-            yield port.ChargeEntry(
-                EntryKind.REFUND, name, cents(refund.value), CURRENCY, instant(refund.date_created)
-            )
+        yield port.ChargeEntry(EntryKind.REFUND, name, amount, CURRENCY, instant(refund.date_created))
+
+
+def _misses_refund(part: Payment) -> bool:
+    """Return whether the status says that all money was returned, but the listed refunds are less.
+
+    The money of a disputed payment may return without a refund.
+    """
+    if part.status != "REFUNDED" or part.chargeback is not None:
+        return False
+    returned = [
+        each for each in part.refunds or () if _REFUND_STATES.get(each.status) is not RefundState.FAILED
+    ]
+    return sum(cents(each.value) for each in returned) < cents(part.value)
 
 
 def _dispute(part: Payment, *, now: datetime) -> Iterator[port.ChargeEntry]:

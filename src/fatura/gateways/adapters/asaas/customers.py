@@ -44,4 +44,5 @@ async def _found(calls: ProviderCalls, reference: str) -> Customer | None:
     except PermanentError as error:
         raise TransientError(str(error), http_status=error.http_status) from None
     customers = [read_as(each, Customer) for each in page.data]
-    return next((each for each in customers if not each.deleted), None)
+    named = (each for each in customers if each.external_reference == reference and not each.deleted)
+    return next(named, None)

@@ -4,7 +4,7 @@ Amounts are reais. They are decoded as Decimal from the text of the JSON number,
 """
 
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TypeVar
 
 import msgspec
@@ -69,6 +69,7 @@ class Customer(msgspec.Struct, rename="camel", frozen=True):
     name: str | None = None
     email: str | None = None
     cpf_cnpj: str | None = None
+    external_reference: str | None = None
     deleted: bool | None = None
     notification_disabled: bool | None = None
 
@@ -124,6 +125,13 @@ def cents(reais: Decimal) -> int:
         scaled = reais.scaleb(2)
         if scaled == scaled.to_integral_value():
             return int(scaled)
+    raise InvalidFieldError("an amount of Asaas is not a number of cents")
+
+
+def rounded_cents(reais: Decimal) -> int:
+    """Convert reais to cents, and round a fraction of a cent. Raises InvalidFieldError if the amount is too large."""
+    if reais.is_finite() and reais.adjusted() < _MAX_DIGITS:
+        return int(reais.scaleb(2).to_integral_value(ROUND_HALF_UP))
     raise InvalidFieldError("an amount of Asaas is not a number of cents")
 
 
