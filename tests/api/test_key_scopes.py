@@ -22,6 +22,7 @@ ADMIN_ROUTES = rows("""
     POST   | /v1/integration/secret/rotate
     POST   | /v1/integration/gateways
     PATCH  | /v1/integration/gateways/{connectionId}
+    POST   | /v1/integration/gateways/{connectionId}/check
     POST   | /v1/integration/gateways/{connectionId}/move
     PUT    | /v1/integration/webhook
     PUT    | /v1/integration/pay-page

@@ -58,7 +58,14 @@ _CHARGE = (
     "double_sandbox_charge",
     "forget_sandbox_charge",
 )
-_CONNECTION = ("patch_gateway", "end_sandbox_faults", "move_subscriptions", "read_move", "import_statement")
+_CONNECTION = (
+    "patch_gateway",
+    "check_gateway",
+    "end_sandbox_faults",
+    "move_subscriptions",
+    "read_move",
+    "import_statement",
+)
 _EVENT = ("read_event", "read_deliveries", "redeliver_event")
 
 LEADS: tuple[Lead, ...] = (

@@ -98,9 +98,9 @@ class Certificates:
         self._contexts.move_to_end(key)
         try:
             return await asyncio.shield(self._contexts[key])
-        except (CertificateError, OSError) as error:
+        except (CertificateError, OSError):
             self._contexts.pop(key, None)
-            raise TransientError(f"the certificate cannot be used: {type(error).__name__}") from None
+            raise TransientError("the certificate cannot be used; send a new one") from None
 
 
 def _client_context(certificate: ClientCertificate, new: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
