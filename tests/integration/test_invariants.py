@@ -78,8 +78,7 @@ GATEWAY_ENTRY = """
     FROM sandbox_charge b WHERE b.invoice_id = payment_entry.invoice_id
 """
 ENTRY_OF_TWO = """
-    ALTER TABLE payment_entry ALTER COLUMN reference_key DROP EXPRESSION;
-    INSERT INTO payment_entry
+    ALTER TABLE payment_entry ALTER COLUMN reference_key DROP EXPRESSION; INSERT INTO payment_entry
     SELECT (jsonb_populate_record(e, jsonb_build_object('payment_entry_id', gen_random_uuid(), 'source', 'gateway',
         'method', NULL, 'connection_id', gen_random_uuid(), 'gateway_charge_id', 'x', 'reference', 'x'))).*
     FROM payment_entry e, generate_series(1, 2) WHERE e.kind = 'payment'

@@ -121,7 +121,7 @@ async def test_a_deleted_delivery_blocks_no_later_one(world: World, receiver: Re
     receiver.answer = lambda received: Reply(410 if received.sequence == 3 else 200)
     await emit(world, 4, invoices=2)
     await world.run("push")
-    assert receiver.sequences == [1, 2, 3], "the webhook was disabled before 2 unblocked 4"
+    assert sorted(receiver.sequences) == [1, 2, 3], "the webhook was disabled before 2 unblocked 4"
     await age(world, days=EVENT_DAYS + 1, to=3)
     await world.run("retention")
     assert await _sequences(world) == [4, 5, 6]
