@@ -308,7 +308,7 @@ def _show_move(result: Any, *, moved: str, skipped: str) -> None:
 
 
 def _is_confirmed(question: str, *, yes: bool, json_: bool) -> bool:
-    """Return whether the person agrees. Exit with 1 if nobody can be asked."""
+    """Return whether the person agrees. Exit with 1 if there is no terminal to ask."""
     if yes:
         return True
     if json_ or not sys.stdin.isatty():

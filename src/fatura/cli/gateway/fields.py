@@ -37,7 +37,7 @@ def collect(fields: Sequence[Field], texts: Sequence[str], *, with_optional: boo
 
     With `with_optional`, also ask for the optional fields, which the person may leave empty.
     Call this outside the event loop, so that Ctrl-C ends a prompt.
-    Raises ApiError if a text is invalid, or if nobody can be asked.
+    Raises ApiError if a text is invalid, or if there is no terminal to ask.
     """
     values = given(fields, texts)
     missing = [

@@ -178,7 +178,7 @@ async def report_paid(
     """Report the second charges among `others` that have a payment, if they are still payable or copies of `adopted`.
 
     - A copy has the attempt number of the adopted charge and is not canceled.
-    - A charge of another attempt is not reported if nobody can pay it now, because its payment can be rightful: it may
+    - A charge of another attempt is not reported if it cannot be paid now, because its payment can be rightful: it may
       be for another part of the total.
     - If any charge in `others` is not canceled, start late look-ups, which search for more copies (D-125).
 

@@ -13,7 +13,7 @@ TOKEN_HEADER = "asaas-access-token"  # noqa: S105 - the name of a header
 def hint(webhook: Webhook, *, token: str | None) -> WebhookHint:
     """Compare the token, and return a hint with the charge of the payment in the body. Raises AuthFailedError.
 
-    Asaas does not sign the body, so whoever knows the token can write any body. This does no harm, because the engine
+    Asaas does not sign the body, so a sender with the token can write any body. This does no harm, because the engine
     reads the charge from Asaas. An event about something else than a payment of the engine names no charge.
     """
     given = webhook.headers.get(TOKEN_HEADER, "")

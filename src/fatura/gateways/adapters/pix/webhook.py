@@ -16,7 +16,7 @@ _PATH = "/pix"
 def hint(webhook: Webhook, *, token: str | None) -> WebhookHint:
     """Compare the token of the URL, and return a hint with the charges of the payments. Raises AuthFailedError.
 
-    Banks do not sign the body, so whoever knows the token can write any body. This does no harm, because the engine
+    Banks do not sign the body, so a sender with the token can write any body. This does no harm, because the engine
     reads the charges from the bank. Some banks first send a test without payments, which names no charge.
     """
     parts = (part.partition("=") for part in webhook.query.split("&"))

@@ -36,7 +36,7 @@ FIELDS = (
     ProviderField("pixKey", "your Pix key, as your bank shows it", is_required=True),
     ProviderField("merchantName", f"your name, at most {MAX_NAME} characters", is_required=True),
     ProviderField("merchantCity", f"your city, at most {MAX_CITY} characters", is_required=True),
-    ProviderField("instructions", f"what the pay page tells payers, at most {MAX_INSTRUCTIONS} characters"),
+    ProviderField("instructions", f"text of the pay page, at most {MAX_INSTRUCTIONS} characters"),
 )
 
 
