@@ -11,7 +11,14 @@ import pytest
 from fatura.store.db import DatabaseUnavailableError
 from fatura.store.migrations.runner import migrate
 from tests.support.databases import as_superuser
-from tests.support.populated import connected, populate, tables, with_plain_policies
+from tests.support.populated import (
+    columns_of_tables,
+    connected,
+    insert_of,
+    populate,
+    tables,
+    with_plain_policies,
+)
 from tests.support.world import World, open_world
 
 DISCOVERED = {
@@ -46,7 +53,6 @@ POLICIES = {
 }
 """The commands and conditions of all policies, as PostgreSQL prints them."""
 _SAMPLE = "SELECT to_jsonb(x) FROM TABLE x ORDER BY x DESC LIMIT 1"
-_INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 _WITHOUT_ACCOUNT: LiteralString = "SELECT a.account_id FROM account a WHERE $1::uuid IS NOT NULL"
 """A statement that takes the account as a parameter, but has no condition on account_id."""
 
@@ -92,9 +98,10 @@ async def newest_rows(connection: Any) -> dict[str, str]:
 async def refused_inserts(connection: Any, samples: dict[str, str]) -> set[str]:
     """Insert each sample into its table. Return the tables in which Row Level Security refused the sample."""
     refused: set[str] = set()
+    named = await columns_of_tables(connection)
     for table, sample in samples.items():
         try:
-            await connection.execute(_INSERT.replace("TABLE", table), sample)
+            await connection.execute(insert_of(table, named[table]), sample)
         except asyncpg.InsufficientPrivilegeError:
             refused.add(table)
     return refused

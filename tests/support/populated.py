@@ -242,13 +242,29 @@ async def connected(url: str, account_id: object = "") -> AsyncGenerator[Connect
 
 async def tables(connection: Connection) -> list[str]:
     """Return the names of the tables that have an account_id."""
+    return list(await columns_of_tables(connection))
+
+
+async def columns_of_tables(connection: Connection) -> dict[str, str]:
+    """Return the columns of each table with an account_id, such as "account_id, plan_id".
+
+    Generated columns are left out, because PostgreSQL accepts no values for them.
+    """
     found = await connection.fetch(
         """
-        SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-        WHERE c.relkind = 'r' AND a.attname = 'account_id' AND c.relnamespace = 'public'::regnamespace ORDER BY 1
+        SELECT c.relname, string_agg(a.attname, ', ' ORDER BY a.attnum) AS columns
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+            AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+        GROUP BY 1 HAVING bool_or(a.attname = 'account_id') ORDER BY 1
         """
     )
-    return [row["relname"] for row in found]
+    return {row["relname"]: row["columns"] for row in found}
+
+
+def insert_of(table: str, columns: str) -> str:
+    """Return a statement that inserts the row $1, which is JSON."""
+    return f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_record(NULL::{table}, $1::jsonb)"  # noqa: S608 - from the catalog
 
 
 async def refused_by(connection: Connection, statement: str, *values: object) -> str:

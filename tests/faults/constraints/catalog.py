@@ -33,6 +33,7 @@ _COLUMNS = """
     SELECT c.relname AS table, a.attname AS name, format_type(a.atttypid, NULL) AS type
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
+        AND a.attgenerated = ''
     ORDER BY 1, a.attnum
 """
 
@@ -60,7 +61,10 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All constraints and column types of the tables that have an `account_id`."""
+    """All constraints of the tables that have an `account_id`, and the types of their columns.
+
+    `columns` lacks generated columns, because PostgreSQL accepts no values for them.
+    """
 
     constraints: Sequence[Constraint]
     columns: Mapping[str, Mapping[str, str]]

@@ -9,11 +9,10 @@ import asyncpg
 from tests.faults.constraints.catalog import POLICY, Catalog
 from tests.faults.constraints.trials import Tally
 from tests.support.databases import as_owner
-from tests.support.populated import connected, refused_by
+from tests.support.populated import connected, insert_of, refused_by
 
 REFUSED = "42501"
 """SQLSTATE of the error when a policy refuses a row."""
-_INSERT = "INSERT INTO TABLE SELECT r.* FROM jsonb_populate_record(NULL::TABLE, $1::jsonb) AS r"
 
 
 async def try_policies(
@@ -43,7 +42,8 @@ async def try_policies(
             for table in catalog.tables:
                 name = f"{table}_{kind}"
                 reads = kind == "discovered" and name in names
-                async for what in _reachable(connection, table, theirs, row=rows[table]):
+                insert = insert_of(table, ", ".join(catalog.columns[table]))
+                async for what in _reachable(connection, table, theirs, insert=insert, row=rows[table]):
                     if not (reads and what == "are seen"):
                         broken.add(name)
                         tally.problems.append(f"another account's rows of {table} {what} with {who}")
@@ -55,8 +55,10 @@ async def try_policies(
             tally.enforced.add(policy)
 
 
-async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> AsyncGenerator[str]:
-    """Try to read, change, delete, add and move rows of account `theirs`.
+async def _reachable(
+    connection: Any, table: str, theirs: UUID, *, insert: str, row: str
+) -> AsyncGenerator[str]:
+    """Try to read, change, delete, add and move rows of account `theirs`. The statement `insert` adds `row`.
 
     For each operation that the policies let pass, yield a phrase for the report, such as `are changed`.
     """
@@ -68,7 +70,7 @@ async def _reachable(connection: Any, table: str, theirs: UUID, *, row: str) -> 
     ):
         if not await _touches_none(connection, statement, theirs):
             yield done
-    if await refused_by(connection, _INSERT.replace("TABLE", table), row) != REFUSED:
+    if await refused_by(connection, insert, row) != REFUSED:
         yield "are added"
     given = f"UPDATE {table} SET account_id = $1"  # noqa: S608 - from the catalog
     if await refused_by(connection, given, theirs) != REFUSED and not await _touches_none(

@@ -12,6 +12,7 @@ UNIQUE_ROWS = rows("""
     refund_request_one_open        | refund_request     | invoice_id                       | "stage": "planned"
     refund_request_entry_once      | refund_request     | payment_entry_id                 |
     payment_entry_reference_once   | payment_entry      | connection_id kind reference     | "source": "gateway"
+    pix_key_entry_pk               | pix_key_entry      | kind reference                   | "kind": "refund"
     pix_key_entry_alike            | pix_key_entry      | connection_id txid amount_cents occurred_on | "kind": "payment", "is_confirmed": false
     pricing_attempt_one_scheduled  | pricing_attempt    | invoice_id position              | "outcome": null, "by_hand": false
     event_id_once                  | event              | event_id                         |

@@ -12,8 +12,9 @@ from tests.faults.constraints.trials import Statement, Violation
 from tests.support import invoice_table
 
 _COPY = """
-    INSERT INTO TABLE SELECT copied.* FROM (SELECT x FROM TABLE x WHERE account_id = $2 ORDER BY x LIMIT 1) AS sample,
-        jsonb_populate_record(sample.x, $1::jsonb) AS copied
+    INSERT INTO TABLE (COLUMNS)
+    SELECT COLUMNS FROM (SELECT x FROM TABLE x WHERE account_id = $2 ORDER BY x LIMIT 1) AS sample,
+        jsonb_populate_record(sample.x, $1::jsonb)
 """
 _VALUES: Mapping[str, tuple[str, str]] = {
     "uuid": ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"),
@@ -166,4 +167,5 @@ class Violations:
             )
 
     def _copy(self, table: str, changed: Mapping[str, object]) -> Statement:
-        return _COPY.replace("TABLE", table), (json.dumps(changed), self.mine)
+        columns = ", ".join(self.catalog.columns[table])
+        return _COPY.replace("TABLE", table).replace("COLUMNS", columns), (json.dumps(changed), self.mine)

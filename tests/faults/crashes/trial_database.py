@@ -13,12 +13,13 @@ from tests.conftest import database_url_of
 from tests.faults import breaks
 from tests.faults.crashes.place import KeptConnection, Place, open_pool
 from tests.support.databases import as_owner, as_superuser
+from tests.support.populated import columns_of_tables
 
 MIGRATED = "template_fatura"
 
 _MOVE_IN = """
-    UPDATE public.product SET endpoint_url = replace(endpoint_url, before, after) WHERE endpoint_url IS NOT NULL;
-    UPDATE public.webhook SET url = replace(url, before, after);
+    UPDATE public.product SET endpoint_url = replace(endpoint_url, old_url, new_url) WHERE endpoint_url IS NOT NULL;
+    UPDATE public.webhook SET url = replace(url, old_url, new_url);
 """
 """Replaces the merchant's URLs in the fixture by the URLs of the trial's external services."""
 
@@ -34,7 +35,7 @@ class TrialDatabase:
     root: Any
     reader: Any
     db: Database
-    tables: list[str]
+    tables: dict[str, str]
     _living: list[int] = field(default_factory=list[int])
 
     async def clear(self) -> None:
@@ -43,13 +44,13 @@ class TrialDatabase:
     async def save(self, place: Place) -> None:
         """Save the rows of a fixture, and create an SQL function that restores these rows."""
         back = ""
-        for table in self.tables:
+        for table, columns in self.tables.items():
             back += f"DELETE FROM public.{table};\n"  # noqa: S608 - from the catalog
             if await self.root.fetchval(f"SELECT EXISTS (SELECT FROM public.{table})"):  # noqa: S608 - as above
                 await self.root.execute(f"CREATE TABLE {_saved_table(place, table)} AS TABLE public.{table}")
-                back += f"INSERT INTO public.{table} SELECT * FROM {_saved_table(place, table)};\n"  # noqa: S608 - as above
+                back += f"INSERT INTO public.{table} ({columns}) SELECT {columns} FROM {_saved_table(place, table)};\n"  # noqa: S608 - as above
         await self.root.execute(
-            f"CREATE FUNCTION {_saved_table(place)}(before text, after text) RETURNS void LANGUAGE plpgsql"
+            f"CREATE FUNCTION {_saved_table(place)}(old_url text, new_url text) RETURNS void LANGUAGE plpgsql"
             f" AS $$ BEGIN {back} {_MOVE_IN} END $$"
         )
 
@@ -97,18 +98,11 @@ async def open_trial_database(url: str) -> AsyncGenerator[TrialDatabase]:
         server_settings={"session_replication_role": "replica"},
     )
     await root.execute("CREATE SCHEMA kept")
-    tables = await root.fetch(
-        """
-        SELECT c.relname FROM pg_class c
-        WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND EXISTS (
-            SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'account_id'
-        )
-        """
-    )
+    tables = await columns_of_tables(root)
     reader = await asyncpg.connect(url, connection_class=KeptConnection)
     try:
         async with open_pool(url) as db:
-            yield TrialDatabase(root, reader, db, [row["relname"] for row in tables])
+            yield TrialDatabase(root, reader, db, tables)
     finally:
         await reader.close()
         await root.close()

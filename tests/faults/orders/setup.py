@@ -21,6 +21,7 @@ from fatura.usecases.transaction import load_account
 from tests.faults.engine import OnClock
 from tests.faults.orders.stepping import Stepper
 from tests.faults.orders.stepping_connection import open_whole
+from tests.support.populated import columns_of_tables
 from tests.support.price_server import PriceServer, price_server
 from tests.support.receiver import Receiver, open_receiver
 from tests.support.world import LANE, NOW, Json, Merchant, World, api_client, open_account, open_world
@@ -191,20 +192,14 @@ def _drop_notification(_lane: str) -> None:
 
 async def _prepare_saving(root: "asyncpg.Connection[Any]") -> None:
     """Create SQL functions that save, restore and read an account's rows. Restoring fires no triggers."""
-    tables = [
-        row["table_name"]
-        for row in await root.fetch(
-            "SELECT table_name FROM information_schema.columns"
-            " WHERE table_schema = 'public' AND column_name = 'account_id' ORDER BY 1"
-        )
-    ]
+    tables = await columns_of_tables(root)
     assert len(tables) > 20, tables
     copies = "".join(f"CREATE TABLE saved.{each} (LIKE public.{each});" for each in tables)
     save = "".join(f"INSERT INTO saved.{each} SELECT * FROM {each} WHERE account_id = $1;" for each in tables)  # noqa: S608 - our own tables
     put_back = "".join(
         f"DELETE FROM {each} WHERE account_id = $1;"  # noqa: S608 - our own tables
-        f"INSERT INTO {each} SELECT * FROM saved.{each} WHERE account_id = $1;"
-        for each in tables
+        f"INSERT INTO {each} ({named}) SELECT {named} FROM saved.{each} WHERE account_id = $1;"
+        for each, named in tables.items()
     )
     rows = ",".join(
         f"'{each}', (SELECT coalesce(json_agg(t), '[]') FROM {each} t WHERE account_id = $1)"  # noqa: S608 - our own tables
