@@ -1,4 +1,4 @@
-"""The composition root: builds a process's dependencies from its settings. Only this module names gateway providers."""
+"""The composition root: builds a process's dependencies from its settings."""
 
 import asyncio
 import gc
@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -19,19 +18,11 @@ from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import UrlRules
 from fatura.domain.tags import Tagger
 from fatura.failure_text import OwnTextError
-from fatura.gateways.adapters.asaas import settings as asaas_settings
-from fatura.gateways.adapters.asaas.adapter import AsaasGateway
-from fatura.gateways.adapters.pix import settings as pix
-from fatura.gateways.adapters.pix.adapter import PixGateway
-from fatura.gateways.adapters.pix_key import settings as pix_key_settings
-from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
-from fatura.gateways.adapters.sandbox import settings as sandbox_settings
-from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.http import ProviderClient
-from fatura.gateways.provider import Provider
 from fatura.observability import log
 from fatura.outbound.http import MerchantClient
 from fatura.postgres import EmbeddedPostgresError, newer_minor
+from fatura.providers import providers
 from fatura.settings import Settings, SettingsError
 from fatura.store import key_ring_file
 from fatura.store.accounts import tag_keys
@@ -52,8 +43,6 @@ from fatura.workers.loop import Loop
 
 KEY_RING_FILE = "secret_keys"
 MAX_OPEN_FILES = 65_536
-SANDBOX_TRANSACTIONS = 2
-"""Limit of the sandbox gateway's concurrent transactions in a process, so that live accounts get connections too."""
 WORKER_NICENESS = 5
 """Niceness of a worker beside an API. If both compete for a processor, the API gets three quarters of the CPU time."""
 
@@ -147,22 +136,13 @@ def wire(
 ) -> Deps:
     """Build the dependencies. Tests pass their own clock."""
     rules = url_rules(settings)
-    live, calls = frozenset({Mode.LIVE}), ProviderClient(denied=settings.outbound_deny)
-    of_sandbox = partial(SandboxGateway, db.limited(asyncio.Semaphore(SANDBOX_TRANSACTIONS)))
-    of_pix_key = partial(PixKeyGateway, db)
+    calls = ProviderClient(denied=settings.outbound_deny)
     return Deps(
         settings=settings,
         db=db,
         vault=vault,
         tagger=tagger,
-        providers={
-            SandboxGateway.provider: Provider(of_sandbox, frozenset({Mode.SANDBOX}), sandbox_settings.FIELDS),
-            PixKeyGateway.provider: Provider(of_pix_key, live, pix_key_settings.FIELDS, returns_money=False),
-            AsaasGateway.provider: Provider(
-                partial(AsaasGateway, calls), live, asaas_settings.FIELDS, asaas_settings.CREDENTIALS
-            ),
-            PixGateway.provider: Provider(partial(PixGateway, calls), live, pix.FIELDS, pix.CREDENTIALS),
-        },
+        providers=providers(db, calls),
         url_rules=rules,
         provider_client=calls,
         merchants=MerchantClient(rules, denied=settings.outbound_deny),

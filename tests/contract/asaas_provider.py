@@ -14,7 +14,8 @@ from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
 from tests.contract.provider import NOW
 from tests.doubles.asaas.book import Account
 from tests.doubles.asaas.contract import given_contract
-from tests.doubles.asaas.server import AsaasDouble, Loss, open_double
+from tests.doubles.asaas.server import AsaasDouble, open_double
+from tests.doubles.server import Loss
 
 TODAY = local_date(NOW)
 READ = r"/payments/pay_\w+"

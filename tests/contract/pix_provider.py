@@ -14,7 +14,8 @@ from fatura.gateways.http import ProviderClient
 from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
 from tests.contract.provider import NOW
 from tests.doubles.pix.book import REMOVED, Account
-from tests.doubles.pix.server import API, Loss, PixDouble
+from tests.doubles.pix.server import API, PixDouble
+from tests.doubles.server import Loss
 
 CHARGE = "/cobv/[a-zA-Z0-9]+"
 

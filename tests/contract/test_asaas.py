@@ -29,7 +29,7 @@ from tests.contract.asaas_provider import TODAY, AsaasProvider, opened_provider
 from tests.contract.gateway_contract import GatewayContract
 from tests.contract.provider import NOW, charge_request, refund_request
 from tests.contract.refund_contract import RefundContract
-from tests.doubles.asaas.server import Loss
+from tests.doubles.server import Loss
 
 
 @pytest.fixture

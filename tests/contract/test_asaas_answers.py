@@ -25,7 +25,7 @@ from fatura.gateways.port import (
 )
 from tests.contract.asaas_provider import TODAY, AsaasProvider, opened_provider
 from tests.contract.provider import NOW, charge_request, refund_request
-from tests.doubles.asaas.server import Fault, Loss
+from tests.doubles.server import Fault, Loss
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from fatura.gateways.http import ProviderClient
 from fatura.gateways.port import ChargeState, Webhook
 from tests.contract.asaas_provider import TODAY, AsaasProvider
 from tests.contract.provider import NOW, charge_request, refund_request
-from tests.doubles.asaas.contract import FOLDER, Exchange, given_contract
+from tests.doubles.asaas.contract import given_contract
 from tests.doubles.asaas.server import open_double
+from tests.doubles.contract import FOLDER, Exchange
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get(FOLDER),

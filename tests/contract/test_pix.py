@@ -32,7 +32,8 @@ from tests.contract.pix_provider import CHARGE, PixProvider, config_of
 from tests.contract.provider import NOW, charge_request, refund_request
 from tests.contract.refund_contract import RefundContract
 from tests.doubles.pix.contract import given_contract
-from tests.doubles.pix.server import Loss, open_double
+from tests.doubles.pix.server import open_double
+from tests.doubles.server import Loss
 
 
 @pytest.fixture

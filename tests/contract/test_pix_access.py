@@ -31,7 +31,8 @@ from fatura.gateways.port import (
 )
 from tests.contract.pix_provider import CHARGE, PixProvider, config_of, credentials_of
 from tests.contract.provider import NOW, charge_request
-from tests.doubles.pix.server import API, Loss, open_double
+from tests.doubles.pix.server import API, open_double
+from tests.doubles.server import Loss
 
 TOKEN = ("POST", "/oauth/token")
 

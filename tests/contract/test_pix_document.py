@@ -17,7 +17,8 @@ from fatura.gateways.http import ProviderClient
 from fatura.gateways.port import NotFoundError, PermanentError
 from tests.contract.pix_provider import PixProvider
 from tests.contract.provider import NOW, charge_request, refund_request
-from tests.doubles.pix.contract import FOLDER, Exchange, given_contract
+from tests.doubles.contract import FOLDER, Exchange
+from tests.doubles.pix.contract import given_contract
 from tests.doubles.pix.server import open_double
 
 pytestmark = pytest.mark.skipif(

@@ -27,4 +27,4 @@ class Provider:
 
 
 Providers = Mapping[str, Provider]
-"""The payment providers by name, as `bootstrap` lists them."""
+"""The payment providers by name, as `fatura.providers` lists them."""

@@ -1,6 +1,5 @@
 """The HTTP server of the simulated Asaas."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -8,66 +7,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from enum import StrEnum
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import Any, ClassVar
 from uuid import uuid4
 
-import msgspec
 from aiohttp import web
 
-from tests.doubles.asaas.book import Account, Json, RefusedError
-from tests.doubles.asaas.contract import Contract, Exchange
+from tests.doubles.asaas.book import Account, RefusedError
+from tests.doubles.contract import Contract
+from tests.doubles.server import Double, Json, query_of, served
 
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
 MAX_LIMIT = 100
 
 
-class Loss(StrEnum):
-    """How a simulated request fails."""
-
-    REQUEST = "request"
-    """The connection breaks before Asaas does anything."""
-    ANSWER = "answer"
-    """Asaas does the work, but the connection breaks before the answer."""
-    SLOW = "slow"
-    """Asaas does the work, and answers much too late."""
-    RATE = "rate"
-    """Asaas limits the rate: 429."""
-    ERROR_BEFORE = "error_before"
-    """500, and Asaas did nothing."""
-    ERROR_AFTER = "error_after"
-    """502, although Asaas did the work."""
-    JUNK = "junk"
-    """200 with a body that is not JSON, although Asaas did the work."""
-
-
-@dataclass(slots=True)
-class Fault:
-    """The next request with this method, whose path matches, fails. `skip` such requests succeed before it."""
-
-    method: str
-    path: str
-    loss: Loss
-    skip: int = 0
-
-
-@dataclass(slots=True)
-class AsaasDouble:
-    """The state of the server. `fails` decides about each request for which no fault is queued."""
-
+@dataclass(slots=True, kw_only=True)
+class AsaasDouble(Double):
+    prefix: ClassVar[str] = "/v3"
     today: date
-    contract: Contract | None = None
-    url: str = ""
     accounts: dict[str, Account] = field(default_factory=dict[str, Account])
-    faults: list[Fault] = field(default_factory=list[Fault])
-    fails: Callable[[str, str], Loss | None] = lambda _method, _path: None
-    requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    violations: list[str] = field(default_factory=list[str])
     refused_changes: bool = False
     """Whether every change of a customer is refused."""
-    edit: Callable[[Any], None] = lambda _answer: None
-    """Changes each answer before it is sent, for example to add a field."""
 
     def open_account(self) -> str:
         """Open an account, and return its API key."""
@@ -75,53 +33,13 @@ class AsaasDouble:
         self.accounts[token] = Account(self.today)
         return token
 
-    def fail_next(self, method: str, path: str, loss: Loss) -> None:
-        self.faults.append(Fault(method, path, loss))
-
-    def _loss_of(self, method: str, path: str) -> Loss | None:
-        for fault in self.faults:
-            if fault.method == method and re.fullmatch(fault.path, path):
-                if not fault.skip:
-                    self.faults.remove(fault)
-                    return fault.loss
-                fault.skip -= 1
-        return self.fails(method, path)
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        path, sent = request.path.removeprefix("/v3"), await request.read()
-        self.requests.append((request.method, path))
-        loss = self._loss_of(request.method, path)
-        if loss is Loss.REQUEST:
-            return _broken(request)
-        if loss is Loss.RATE:
-            return web.Response(status=429, body=b'{"errors":[]}', content_type="application/json")
-        if loss is Loss.ERROR_BEFORE:
-            return web.Response(status=500, text="<html>Internal Server Error</html>")
-        status, answer = self._answered(request, path, sent)
-        if loss is Loss.ANSWER:
-            return _broken(request)
-        if loss is Loss.ERROR_AFTER:
-            return web.Response(status=502, text="<html>Bad Gateway</html>")
-        if loss is Loss.JUNK:
-            return web.Response(text="<html>OK</html>")
-        if loss is Loss.SLOW:
-            await asyncio.sleep(3600)
-        answer = json.loads(_ENCODER.encode(answer), parse_float=Decimal)
-        self.edit(answer)
-        encoded = _ENCODER.encode(answer)
-        if self.contract is not None:
-            exchange = Exchange(request.method, f"/v3{path}", _query(request), sent, status, encoded)
-            self.violations += self.contract.violations(exchange)
-        return web.Response(status=status, body=encoded, content_type="application/json")
-
-    def _answered(self, request: web.Request, path: str, sent: bytes) -> tuple[int, Any]:
-        """Do the work of a request, and return the status and the JSON of the answer."""
+    def answered(self, request: web.Request, path: str, sent: bytes) -> tuple[int, Any]:
         try:
             account = self._account(request, sent)
             body = json.loads(sent, parse_float=Decimal) if sent else {}
             for method, pattern, act in ROUTES:
                 if method == request.method and (found := re.fullmatch(pattern, path)):
-                    return 200, act(account, _query(request), body, *found.groups())
+                    return 200, act(account, query_of(request), body, *found.groups())
             return _refusal("not_found", "Recurso não encontrado.", status=404)
         except RefusedError as refused:
             return refused.status, refused.body
@@ -208,28 +126,10 @@ def _page(found: Sequence[Json], query: Json) -> Json:
     }
 
 
-def _query(request: web.Request) -> Json:
-    return dict(parse_qsl(request.query_string))
-
-
-def _broken(request: web.Request) -> web.Response:
-    """Break the connection of a request, so that no answer arrives."""
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
 @asynccontextmanager
 async def open_double(today: date, contract: Contract | None = None) -> AsyncGenerator[AsaasDouble]:
     """Run the server on a free port of 127.0.0.1."""
-    double = AsaasDouble(today, contract)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", double.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        double.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v3"
+    double = AsaasDouble(today=today, contract=contract)
+    async with served(double):
+        double.url += AsaasDouble.prefix
         yield double
-    finally:
-        await runner.cleanup()

@@ -1,114 +1,8 @@
-"""Check exchanges with the simulated bank against the Central Bank's OpenAPI document, which is not part of Fatura.
+"""The Central Bank's OpenAPI document of the Pix API, which is not part of Fatura."""
 
-The document is the file `bacen-pix-core.openapi.json` in the folder that the environment variable FATURA_CONTRACTS
-names.
-"""
+from tests.doubles.contract import Contract, given_document
 
-import json
-import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
-
-from openapi_schema_validator import OAS30Validator
-
-FOLDER = "FATURA_CONTRACTS"
 FILE = "bacen-pix-core.openapi.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    method: str
-    path: str
-    query: Mapping[str, str]
-    sent: bytes
-    status: int
-    answer: bytes
-
-
-class Contract:
-    """The operations of the document."""
-
-    def __init__(self, document: Any) -> None:
-        self._document = document
-        self.used = set[tuple[str, str]]()
-
-    def violations(self, exchange: Exchange) -> Sequence[str]:
-        """Return each contradiction between an exchange and the document.
-
-        A request that the simulated bank refused may contradict the document.
-        """
-        found = self._operation(exchange)
-        if found is None:
-            return [f"{exchange.method} {exchange.path} is not in the document"]
-        name, operation, values = found
-        self.used.add((exchange.method, name))
-        faults = list(self._answer_faults(operation, exchange))
-        if exchange.status < 400:
-            faults += self._request_faults(operation, exchange, values)
-        return [f"{exchange.method} {name}: {fault}" for fault in faults]
-
-    def example(self, name: str) -> Any:
-        """Return an example of the document."""
-        return self._document["components"]["examples"][name]["value"]
-
-    def _operation(self, exchange: Exchange) -> tuple[str, Any, Mapping[str, str]] | None:
-        for name, operations in self._document["paths"].items():
-            pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(name))
-            matched = re.fullmatch(pattern, exchange.path)
-            if exchange.method.lower() in operations and matched is not None:
-                operation = dict(operations[exchange.method.lower()])
-                operation["parameters"] = [
-                    *operations.get("parameters", []),
-                    *operation.get("parameters", []),
-                ]
-                return name, operation, matched.groupdict()
-        return None
-
-    def _request_faults(self, operation: Any, exchange: Exchange, values: Mapping[str, str]) -> Iterator[str]:
-        parameters = [self._resolved(each) for each in operation["parameters"]]
-        known = {each["name"]: each for each in parameters}
-        given = {**exchange.query, **{name: unquote(value) for name, value in values.items()}}
-        for name, value in given.items():
-            if name not in known:
-                yield f"the parameter {name} does not exist"
-                continue
-            schema = self._resolved(known[name]["schema"])
-            yield from self._faults(schema, int(value) if schema.get("type") == "integer" else value)
-        yield from (
-            f"the parameter {each['name']} is missing"
-            for each in parameters
-            if each.get("required") and each["name"] not in given
-        )
-        body = self._resolved(operation.get("requestBody", {}))
-        if bool(body) != bool(exchange.sent):
-            yield "a body is missing, or not expected"
-        if body and exchange.sent:
-            yield from self._faults(body["content"]["application/json"]["schema"], json.loads(exchange.sent))
-
-    def _answer_faults(self, operation: Any, exchange: Exchange) -> Iterator[str]:
-        if str(exchange.status) not in operation["responses"]:
-            yield f"the status {exchange.status} is not in the document"
-            return
-        answer = self._resolved(operation["responses"][str(exchange.status)])
-        for content in answer.get("content", {}).values():
-            yield from self._faults(content["schema"], json.loads(exchange.answer))
-
-    def _faults(self, schema: Any, value: Any) -> Iterator[str]:
-        validator = OAS30Validator({**schema, "components": self._document["components"]})
-        for error in validator.iter_errors(value):
-            yield f"{error.json_path}: {error.message}"
-
-    def _resolved(self, part: Any) -> Any:
-        while "$ref" in part:
-            found = self._document
-            for name in part["$ref"].removeprefix("#/").split("/"):
-                found = found[name]
-            part = found
-        return part
 
 
 def given_contract() -> Contract | None:
@@ -117,9 +11,8 @@ def given_contract() -> Contract | None:
     The document requires the receiver's address beside `recebedor` too, where it is not defined. Its own examples have
     it inside `recebedor` only.
     """
-    folder = os.environ.get(FOLDER)
-    if not folder:
+    document = given_document(FILE)
+    if document is None:
         return None
-    document = json.loads((Path(folder) / FILE).read_text())
     document["components"]["schemas"]["DadosRecebedor"].pop("required", None)
     return Contract(document)

@@ -1,75 +1,38 @@
 """The HTTPS server of the simulated bank, which requires client certificates."""
 
-import asyncio
 import base64
 import json
-import re
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
 import trustme
 from aiohttp import web
 
-from tests.doubles.pix.book import Account, Json, RefusedError
-from tests.doubles.pix.contract import Contract, Exchange
+from tests.doubles.contract import Contract
+from tests.doubles.pix.book import Account, RefusedError
+from tests.doubles.server import Double, Json, query_of, served
 
 TOKEN_SECONDS = 3600
 API = "/v2"
 
 
-class Loss(StrEnum):
-    """How a simulated request fails."""
-
-    REQUEST = "request"
-    """The connection breaks before the bank does anything."""
-    ANSWER = "answer"
-    """The bank does the work, but the connection breaks before the answer."""
-    RATE = "rate"
-    """The bank limits the rate: 429."""
-    ERROR_BEFORE = "error_before"
-    """503, and the bank did nothing."""
-    ERROR_AFTER = "error_after"
-    """502, although the bank did the work."""
-    JUNK = "junk"
-    """201 with a body that is not JSON, although the bank did the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """The next request with this method, whose path matches, fails."""
-
-    method: str
-    path: str
-    loss: Loss
-
-
-@dataclass(slots=True)
-class PixDouble:
-    """The state of the server. `fails` decides about each request for which no fault is queued."""
-
+@dataclass(slots=True, kw_only=True)
+class PixDouble(Double):
+    prefix: ClassVar[str] = API
+    error_type: ClassVar[str] = "application/problem+json"
     now: Callable[[], datetime]
-    contract: Contract | None = None
-    url: str = ""
     issuer: trustme.CA = field(default_factory=trustme.CA)
     """Issues the clients' certificates. `authority` issued the server's certificate."""
     authority: trustme.CA = field(default_factory=trustme.CA)
     accounts: dict[str, Account] = field(default_factory=dict[str, Account])
     tokens: dict[str, str] = field(default_factory=dict[str, str])
-    faults: list[Fault] = field(default_factory=list[Fault])
-    fails: Callable[[str, str], Loss | None] = lambda _method, _path: None
-    requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    last: web.Request | None = None
-    violations: list[str] = field(default_factory=list[str])
     token_seconds: int = TOKEN_SECONDS
-    edit: Callable[[Any], None] = lambda _answer: None
-    """Changes each answer before it is sent, for example to add a field."""
 
     def open_account(self, pix_key: str = "5f84a4c5-c5cb-4599-9f13-7eb4d419dacc") -> Account:
         account = Account(self.now, pix_key)
@@ -82,52 +45,17 @@ class PixDouble:
         self.authority.configure_trust(context)
         return context
 
-    def fail_next(self, method: str, path: str, loss: Loss) -> None:
-        self.faults.append(Fault(method, path, loss))
+    def documented_path(self, request: web.Request, status: int) -> str | None:
+        is_documented = request.path.startswith(API) and status not in {401, 403}
+        return request.path.removeprefix(API) if is_documented else None
 
-    def _loss_of(self, method: str, path: str) -> Loss | None:
-        for fault in self.faults:
-            if fault.method == method and re.fullmatch(fault.path, path):
-                self.faults.remove(fault)
-                return fault.loss
-        return self.fails(method, path)
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        path, sent = request.path.removeprefix(API), await request.read()
-        self.requests.append((request.method, path))
-        self.last = request
-        loss = self._loss_of(request.method, path)
-        if loss is Loss.REQUEST:
-            return _broken(request)
-        if loss is Loss.RATE:
-            return web.Response(status=429, text="{}")
-        if loss is Loss.ERROR_BEFORE:
-            return web.Response(status=503, text="<html>Service Unavailable</html>")
-        status, answer = self._answered(request, path, sent)
-        if loss is Loss.ANSWER:
-            return _broken(request)
-        if loss is Loss.ERROR_AFTER:
-            return web.Response(status=502, text="<html>Bad Gateway</html>")
-        if loss is Loss.JUNK:
-            return web.Response(status=201, text="<html>OK</html>")
-        answer = json.loads(json.dumps(answer))
-        self.edit(answer)
-        encoded = json.dumps(answer).encode()
-        is_api = request.path.startswith(API)
-        if self.contract is not None and is_api and status not in {401, 403}:
-            exchange = Exchange(request.method, path, _query(request), sent, status, encoded)
-            self.violations += self.contract.violations(exchange)
-        kind = "application/problem+json" if status >= 400 else "application/json"
-        return web.Response(status=status, body=encoded, content_type=kind)
-
-    def _answered(self, request: web.Request, path: str, sent: bytes) -> tuple[int, Any]:
-        """Do the work of a request, and return the status and the JSON of the answer."""
+    def answered(self, request: web.Request, path: str, sent: bytes) -> tuple[int, Any]:
         if (request.method, path) == ("POST", "/oauth/token"):
             return self._token(request, sent)
         try:
             account = self._account(request)
             body = json.loads(sent) if sent else {}
-            return _done(account, request.method, path, _query(request), body)
+            return _done(account, request.method, path, query_of(request), body)
         except RefusedError as refused:
             return refused.status, refused.body
 
@@ -178,35 +106,15 @@ def _owner(request: web.Request) -> str:
     return next(value for part in subject for name, value in part if name == "commonName")
 
 
-def _query(request: web.Request) -> Json:
-    return dict(parse_qsl(request.query_string))
-
-
-def _broken(request: web.Request) -> web.Response:
-    """Break the connection of a request, so that no answer arrives."""
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
 @asynccontextmanager
 async def open_double(
     now: Callable[[], datetime], contract: Contract | None = None
 ) -> AsyncGenerator[PixDouble]:
     """Run the server on a free port of localhost."""
-    double = PixDouble(now, contract)
+    double = PixDouble(now=now, contract=contract)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     double.authority.issue_cert("localhost").configure_cert(context)
     double.issuer.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", double.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        double.url = f"https://localhost:{runner.addresses[0][1]}"
+    async with served(double, context):
         yield double
-    finally:
-        await runner.cleanup()
-        await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""One package for each payment provider; only `bootstrap` imports them."""
+"""One package for each payment provider; only `fatura.providers` imports them."""

@@ -1,0 +1,112 @@
+"""A shop that bills with a simulated payment provider, while requests and answers are lost (D-33)."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from fatura.domain.credentials import Mode
+from fatura.gateways.provider import Provider
+from tests.doubles.server import Double, Loss
+from tests.support.world import LANE, NOW, World, api_client, run_until_idle
+
+CUSTOMERS = 1_000
+_KINDS = [Loss.ANSWER, Loss.ERROR_AFTER, Loss.JUNK, Loss.REQUEST, Loss.RATE, Loss.ERROR_BEFORE, None]
+_OF_WRITES = [10, 10, 10, 5, 5, 5, 55]
+_OF_READS = [1, 2, 2, 1, 3, 3, 88]
+
+
+@dataclass(slots=True)
+class Shop:
+    """A sandbox account that may connect to the simulated provider, so that its test clock can be moved."""
+
+    world: World
+    double: Double
+    connection_id: str
+
+    async def bill(self, number: int, plan_id: str) -> None:
+        customer = {
+            "externalRef": f"c-{number}",
+            "name": f"Ana {number}",
+            "document": "52998224725",
+            "email": "ana@example.com",
+        }
+        await self.world.enroll(plan_id, customer=customer, gatewayConnectionId=self.connection_id)
+
+    async def hook(self, body: bytes, headers: Mapping[str, str]) -> int:
+        """Send a webhook of the provider, and return the status of the answer."""
+        path = f"/gateways/{self.world.account_id}/{self.connection_id}/webhook"
+        return (await self.world.call("POST", path, content=body, headers=headers)).status
+
+
+@asynccontextmanager
+async def opened_shop(
+    world: World, double: Double, name: str, provider: Provider, connection: Mapping[str, Any]
+) -> AsyncGenerator[Shop]:
+    """Connect a sandbox account to the simulated provider. `connection` has its `settings` and `credentials`."""
+    provider = replace(provider, modes=frozenset({Mode.SANDBOX}))
+    deps = replace(world.deps, providers={**world.deps.providers, name: provider})
+    async with api_client(deps) as http:
+        world.deps, world._client = deps, http
+        made = await world.made("/v1/integration/gateways", {"provider": name, **connection})
+        yield Shop(world, double, made["connectionId"])
+
+
+class Losses:
+    """Lets 30 % of the answers to writes be lost, and some requests and reads.
+
+    `answers` counts the lost answers to new charges, whose requests have the method and path `new_charge`.
+    """
+
+    def __init__(self, seed: int, new_charge: Callable[[str, str], bool]) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self.new_charge = new_charge
+        self.answers = 0
+
+    def __call__(self, method: str, path: str) -> Loss | None:
+        [loss] = self.chance.choices(_KINDS, _OF_READS if method == "GET" else _OF_WRITES)
+        self.answers += self.new_charge(method, path) and loss in _KINDS[:3]
+        return loss
+
+
+async def bill_through_losses(shop: Shop, losses: Losses, *, least_cents: int) -> Sequence[Any]:
+    """Bill 1,000 customers while answers are lost and workers die in the middle of calls. Return the invoices.
+
+    Afterwards, nothing is lost any more, and the clock moves until each invoice is issued.
+    """
+    world = shop.world
+    amounts = losses.chance.choices(range(least_cents, 100_000), k=20)
+    plans = [await world.plan(await world.product(cents)) for cents in amounts]
+    for number in range(CUSTOMERS):
+        await shop.bill(number, plans[number % len(plans)])
+    shop.double.fails = losses
+    for _ in range(5):
+        dying = asyncio.create_task(run_until_idle(world.deps, [LANE["generation"], LANE["issuance"]]))
+        await asyncio.sleep(0.5)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+        await world.sql("UPDATE invoice SET lease_until = NULL")
+    for step in range(1, 13):
+        await world.advance(after(minutes=50 * step))
+    shop.double.fails = lambda _method, _path: None
+    await world.advance(after(hours=40))
+    invoices = await world.invoices()
+    assert Counter(each["status"] for each in invoices) == {"issued": CUSTOMERS}
+    assert losses.answers > CUSTOMERS / 5
+    return invoices
+
+
+async def assert_all_paid(world: World, ledger_cents: int) -> None:
+    """Check that each invoice is paid, and that all payments together are the cents of the provider's ledger."""
+    paid = await world.invoices()
+    assert Counter(each["status"] for each in paid) == {"paid": CUSTOMERS}
+    assert sum(each["paidCents"] for each in paid) == sum(each["totalCents"] for each in paid) == ledger_cents
+    assert await world.broken() == []
+
+
+def after(**time: int) -> str:
+    return f"{NOW + timedelta(**time):%Y-%m-%dT%H:%M:%SZ}"
