@@ -46,8 +46,8 @@ contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linte
 	@$(if $(ARGS),,$(BIN)/pytest -q -m contract -n 2 tests/api)
 	@$(BIN)/python -m tools.contract $(ARGS)
 
-contracts: .venv/dev.stamp ## check adapters against documents of providers in the folder CONTRACTS, which are not part of Fatura
-	@FATURA_CONTRACTS="$(abspath $(CONTRACTS))" $(BIN)/pytest -q tests/contract $(ARGS)
+contracts: .venv/dev.stamp ## test the adapters, also against providers' documents in the folder CONTRACTS, which are not part of Fatura
+	@FATURA_CONTRACTS="$(abspath $(CONTRACTS))" $(BIN)/python -m tools.gateways $(ARGS)
 
 browser: .venv/dev.stamp ## read the pay page in a Chromium or Chrome of this machine
 	@$(BIN)/pytest -q -n 2 -m browser tests/browser $(ARGS)

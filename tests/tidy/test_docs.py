@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from fatura import reference
 from tests.tidy.sources import ROOT, Finding, Source, none, repository
-from tools import generated
+from tools import gateways, generated
 
 CATALOGUE = "src/fatura/domain/errors.py"
 _CODE = re.compile(r"engine\.[a-z_]+")
@@ -126,6 +126,15 @@ def test_environment_variables_are_documented():
 
 def test_generated_pages_are_current():
     assert list(generated.stale()) == []
+
+
+def test_the_page_of_providers_has_each_adapter_and_each_test_of_the_suites() -> None:
+    """`make contracts CONTRACTS=<folder>` writes the page again."""
+    page = gateways.PAGE.read_text("utf-8")
+    adapters = [each.name for each in gateways.ADAPTERS.iterdir() if (each / "__init__.py").exists()]
+    assert [each for each in adapters if f"| `{each}` |" not in page] == []
+    assert [row for row in gateways.suite_rows() if f"| {row} |" not in page] == []
+    assert "**fails**" not in page
 
 
 def test_make_targets_have_descriptions():
