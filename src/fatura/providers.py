@@ -10,6 +10,7 @@ from fatura.gateways.adapters.pix import settings as pix
 from fatura.gateways.adapters.pix.adapter import PixGateway
 from fatura.gateways.adapters.pix_key import settings as pix_key
 from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
+from fatura.gateways.adapters.recovery import RecoveryGateway
 from fatura.gateways.adapters.sandbox import settings as sandbox
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
 from fatura.gateways.http import ProviderClient
@@ -32,4 +33,5 @@ def providers(db: Database, calls: ProviderClient) -> Providers:
         PixKeyGateway.provider: Provider(of_pix_key, live, pix_key.FIELDS, returns_money=False),
         AsaasGateway.provider: Provider(of_asaas, live, asaas.FIELDS, asaas.CREDENTIALS),
         PixGateway.provider: Provider(of_pix, live, pix.FIELDS, pix.CREDENTIALS),
+        RecoveryGateway.provider: Provider(RecoveryGateway, live),
     }

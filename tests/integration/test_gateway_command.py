@@ -253,3 +253,13 @@ async def test_a_move_shows_what_it_moves(world: World, api: Api) -> None:
     assert (moved.returncode, "1 subscription moved" in moved.stdout) == (0, True), moved.stderr
     none = await gateway(*words, "--yes", "--json")
     assert json.loads(none.stdout)["moved"] == 0
+
+
+async def test_a_provider_without_fields_is_connected_without_a_question(world: World, api: Api) -> None:
+    """[D-264, D-259]"""
+    live = await world.another(Mode.LIVE)
+    ended = await command(api, live)("connect", "recovery")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [connection] = await connections(live)
+    assert (connection["provider"], connection["issuesCharges"]) == ("recovery", False)
+    assert re.search(r"methods +none: it creates no charges\n", ended.stdout)

@@ -60,7 +60,7 @@ def show(shown: Any, known: Any) -> None:
         "provider": shown["provider"],
         "label": shown["label"],
         "active": "yes" if shown["active"] else "no",
-        "methods": ", ".join(shown["methods"]),
+        "methods": ", ".join(shown["methods"]) or "none: it creates no charges",
         "installments": f"up to {shown['maxInstallments']} on a card"
         if shown["maxInstallments"] > 1
         else None,

@@ -43,9 +43,9 @@ async def reserve(
     """Decide which call each leased invoice needs, and store the charges whose requests will be sent.
 
     An invoice that is already paid in full, for example by a found charge, becomes `paid` without a call (D-50).
-    If the connection's credentials cannot be decrypted, no call is made. An inactive connection gets no
-    request for a charge, but the engine still looks up a charge whose outcome is unknown. A failing
-    connection gets only the calls of a probe, and calls that a person requests (D-55).
+    If the connection's credentials cannot be decrypted, no call is made. A connection that is inactive, or that issues
+    no charges (D-264), gets no request for a charge, but the engine still looks up a charge whose outcome is unknown. A
+    failing connection gets only the calls of a probe, and calls that a person requests (D-55).
     """
     invoices = await claims.read(work.tx, invoice_ids)
     newest = await charges.newest(work.tx, invoice_ids)
@@ -75,10 +75,9 @@ async def reserve(
         elif stored.health.is_failing and not (is_probe or is_by_hand):
             await retries.wait_for_recovery(work, invoice, stored.health)
         elif charge is not None and charge.stage in IN_DOUBT:
-            calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.active))
-        elif not connection.active:
-            detail = "The gateway connection is inactive."
-            await retries.wait_for_connection(work, invoice, "inactive", detail=detail)
+            calls.append(_ask_again(work, invoice, charge, gateway=gateway, may_send=connection.may_bill))
+        elif not connection.may_bill:
+            await _wait_to_send(work, invoice, connection)
         else:
             cents, lines = due_cents[invoice.invoice_id], _lines(items[invoice.invoice_id])
             calls += await _send(
@@ -92,6 +91,12 @@ async def reserve(
     await charges.mark_unknown(work.tx, [charge.charge_id for charge in looked_up])
     await _forget_keys(work, looked_up)
     return calls
+
+
+async def _wait_to_send(work: Work, invoice: ClaimedInvoice, connection: Connection) -> None:
+    """Put an invoice off until its connection is active and issues charges (D-34, D-264)."""
+    code, why = ("not_issuing", "issues no charges") if connection.active else ("inactive", "is inactive")
+    await retries.wait_for_connection(work, invoice, code, detail=f"The gateway connection {why}.")
 
 
 async def _forget_keys(work: Work, looked_up: Sequence[InvoiceCharge]) -> None:
