@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Hashable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Hashable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID
 
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, MAX_WAIT_SECONDS, OutOfResourcesError
@@ -40,22 +42,41 @@ class CallTime:
         async with asyncio.timeout(DEADLINE_SECONDS) as self._timeout:
             yield
 
-    async def take(self, place: AbstractAsyncContextManager[None], held: AsyncExitStack) -> None:
+    async def take(self, place: "Place", held: ExitStack) -> None:
         """Wait until `place` is free, and take it. When `held` closes, it frees the place.
 
         Raises OutOfResourcesError if all waits of this call together last longer than MAX_WAIT_SECONDS.
         """
+        if place.is_free():
+            await place.take()  # does not wait, so it needs no time-out
+        else:
+            await self._wait(place)
+        held.callback(place.free)
+
+    async def _wait(self, place: "Place") -> None:
         began, at = time.monotonic(), self._timeout.when()
         self._timeout.reschedule(None)
         try:
             async with asyncio.timeout(MAX_WAIT_SECONDS - self._waited):
-                await held.enter_async_context(place)
+                await place.take()
         except TimeoutError:
             raise OutOfResourcesError("too many calls are open") from None
         finally:
             waited = time.monotonic() - began
             self._waited += waited
             self._timeout.reschedule(None if at is None else at + waited)
+
+
+class Place(Protocol):
+    """A place among a limited number of open calls."""
+
+    def is_free(self) -> bool:
+        """Return whether `take` would not wait."""
+        ...
+
+    async def take(self) -> None: ...
+
+    def free(self) -> None: ...
 
 
 class CallLimits:
@@ -66,30 +87,18 @@ class CallLimits:
         self._addresses = _Places(MAX_CALLS_TO_ADDRESS)
         self._to_address = Counter[tuple[UUID, str]]()
 
-    def of_account(self, account_id: UUID) -> AbstractAsyncContextManager[None]:
-        return self._accounts.one(account_id)
+    def of_account(self, account_id: UUID) -> Place:
+        return _OneOf(self._accounts, account_id)
 
-    @asynccontextmanager
-    async def to_addresses(self, account_id: UUID, addresses: Collection[str]) -> AsyncGenerator[None]:
-        """Hold a place at each address during the block.
+    def at_addresses(self, account_id: UUID, addresses: Collection[str]) -> Place:
+        """Return a place at each address.
 
         A call needs no place at an address while the account has at most ALWAYS_ALLOWED calls to this address,
         including this call.
         """
         # all calls take places in the same order, so that they do not deadlock
         keys = [(account_id, address) for address in sorted(set(addresses))]
-        self._to_address.update(keys)
-        try:
-            async with AsyncExitStack() as held:
-                for key in keys:
-                    if self._to_address[key] > ALWAYS_ALLOWED:
-                        await held.enter_async_context(self._addresses.one(key[1]))
-                yield
-        finally:
-            for key in keys:
-                self._to_address[key] -= 1
-                if not self._to_address[key]:
-                    del self._to_address[key]
+        return _AtAddresses(self._addresses, self._to_address, keys)
 
 
 class _Places:
@@ -100,14 +109,73 @@ class _Places:
         self._by_key: dict[Hashable, asyncio.Semaphore] = {}
         self._users = Counter[Hashable]()
 
-    @asynccontextmanager
-    async def one(self, key: Hashable) -> AsyncGenerator[None]:
-        places = self._by_key.setdefault(key, asyncio.Semaphore(self._most))
+    def is_free(self, key: Hashable) -> bool:
+        places = self._by_key.get(key)
+        return places is None or not places.locked()
+
+    async def take(self, key: Hashable) -> None:
+        places = self._by_key.get(key)
+        if places is None:
+            places = self._by_key[key] = asyncio.Semaphore(self._most)
         self._users[key] += 1
         try:
-            async with places:
-                yield
-        finally:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key], self._by_key[key]
+            await places.acquire()
+        except BaseException:
+            self._leave(key)
+            raise
+
+    def free(self, key: Hashable) -> None:
+        self._by_key[key].release()
+        self._leave(key)
+
+    def _leave(self, key: Hashable) -> None:
+        self._users[key] -= 1
+        if not self._users[key]:
+            del self._users[key], self._by_key[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _OneOf:
+    places: _Places
+    key: Hashable
+
+    def is_free(self) -> bool:
+        return self.places.is_free(self.key)
+
+    async def take(self) -> None:
+        await self.places.take(self.key)
+
+    def free(self) -> None:
+        self.places.free(self.key)
+
+
+@dataclass(slots=True)
+class _AtAddresses:
+    """`open_calls` counts each account's calls to each address; `keys` are those of this call."""
+
+    places: _Places
+    open_calls: Counter[tuple[UUID, str]]
+    keys: Sequence[tuple[UUID, str]]
+    held: list[str] = field(default_factory=list[str])
+
+    def is_free(self) -> bool:
+        return all(self.open_calls[key] < ALWAYS_ALLOWED or self.places.is_free(key[1]) for key in self.keys)
+
+    async def take(self) -> None:
+        self.open_calls.update(self.keys)
+        try:
+            for key in self.keys:
+                if self.open_calls[key] > ALWAYS_ALLOWED:
+                    await self.places.take(key[1])
+                    self.held.append(key[1])
+        except BaseException:
+            self.free()
+            raise
+
+    def free(self) -> None:
+        for address in self.held:
+            self.places.free(address)
+        for key in self.keys:
+            self.open_calls[key] -= 1
+            if not self.open_calls[key]:
+                del self.open_calls[key]

@@ -5,7 +5,7 @@ import ssl
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from ipaddress import IPv4Network, IPv6Network
 from uuid import UUID
 
@@ -40,6 +40,7 @@ class MerchantSession:
         self._limits = limits
         self._idle: defaultdict[_Origin, list[Connection]] = defaultdict(list)
         self._lookups: dict[str, tuple[float, asyncio.Task[Sequence[str]]]] = {}
+        self._targets: dict[str, Target] = {}
 
     async def post(self, url: str, *, body: bytes, headers: Mapping[str, str]) -> Exchange:
         """Post a request. A refused URL, or a failure of the merchant's server, is returned and not raised.
@@ -51,7 +52,7 @@ class MerchantSession:
             raise RuntimeError("a merchant must not be called inside a transaction")
         spent = CallTime()
         try:
-            target = read(url, self._rules)
+            target = self._targets.get(url) or self._targets.setdefault(url, read(url, self._rules))
         except RefusedUrlError as refused:
             return _ended(spent, ExchangeOutcome.UNREACHABLE, error=f"the URL {refused}")
         with tracing.span(
@@ -72,21 +73,22 @@ class MerchantSession:
     async def _exchange(self, target: Target, request: bytes, spent: CallTime) -> Exchange:
         response, is_connected = Response(), False
         try:
-            async with AsyncExitStack() as held, spent.deadline():
-                await spent.take(self._limits.of_account(self._account_id), held)
-                kept = self._take_idle(target)
-                if kept is not None:
-                    is_connected = True
-                    async with AsyncExitStack() as at_kept:
-                        await self._take_places([kept.address], spent, at_kept)
-                        await self._ask(kept, target, request=request, response=response)
-                if kept is None or not response.bytes_read:
-                    response, is_connected = Response(), False
-                    candidates = self._dialer.candidates(target, await self._look_up(target.host))
-                    await self._take_places(candidates, spent, held)
-                    fresh = await self._dialer.dial(target, candidates)
-                    is_connected = True
-                    await self._ask(fresh, target, request=request, response=response)
+            with ExitStack() as held:
+                async with spent.deadline():
+                    await spent.take(self._limits.of_account(self._account_id), held)
+                    kept = self._take_idle(target)
+                    if kept is not None:
+                        is_connected = True
+                        with ExitStack() as at_kept:
+                            await self._take_places([kept.address], spent, at_kept)
+                            await self._ask(kept, target, request=request, response=response)
+                    if kept is None or not response.bytes_read:
+                        response, is_connected = Response(), False
+                        candidates = self._dialer.candidates(target, await self._look_up(target.host))
+                        await self._take_places(candidates, spent, held)
+                        fresh = await self._dialer.dial(target, candidates)
+                        is_connected = True
+                        await self._ask(fresh, target, request=request, response=response)
         except (NoConnectionError, TimeoutError) as error:
             if is_connected:
                 late = f"no whole answer within {DEADLINE_SECONDS} seconds"
@@ -106,8 +108,8 @@ class MerchantSession:
         outcome = ExchangeOutcome.UNREACHABLE if response.status is None else ExchangeOutcome.BROKEN_ANSWER
         return _ended(spent, outcome, error=response.fault, response=response)
 
-    async def _take_places(self, addresses: Collection[str], spent: CallTime, held: AsyncExitStack) -> None:
-        await spent.take(self._limits.to_addresses(self._account_id, addresses), held)
+    async def _take_places(self, addresses: Collection[str], spent: CallTime, held: ExitStack) -> None:
+        await spent.take(self._limits.at_addresses(self._account_id, addresses), held)
 
     async def _ask(
         self, connection: Connection, target: Target, *, request: bytes, response: Response
