@@ -40,6 +40,7 @@ async def test_a_new_sandbox_account_has_one_connection(world: World):
                     "maxInstallments": 12,
                     "minAmountCents": None,
                     "minInstallmentCents": None,
+                    "credentialsExpireAt": None,
                     "refunds": True,
                     "productCatalog": False,
                     "settings": {},
@@ -72,6 +73,7 @@ async def test_a_new_connection_shows_its_capabilities(world: World):
         "connectionId": connection["connectionId"],
         "provider": "sandbox",
         "label": " Second ",
+        "credentialsExpireAt": None,
         "active": True,
         "createdAt": connection["createdAt"],
         "health": WELL,
@@ -188,7 +190,7 @@ async def test_credentials_are_stored_encrypted_and_never_shown(world: World):
     await world.patch(f"{GATEWAYS}/{made['connectionId']}", {"credentials": {}})
 
     for answer in (await world.get(GATEWAYS), await world.get("/v1/integration")):
-        assert b"redential" not in answer.body
+        assert b'"credentials"' not in answer.body
     rows = await world.sql("SELECT credentials_sealed FROM gateway_connection")
     assert len({row[0] for row in rows}) == 2
     assert all(len(row[0]) > 28 and b"{}" not in row[0] for row in rows)

@@ -17,8 +17,10 @@ from fatura.gateways.http import ProviderClient
 from tests.contract.pix_provider import PixProvider, credentials_of
 from tests.doubles.pix.book import Account
 from tests.doubles.pix.server import PixDouble, open_double
+from tests.support.databases import as_owner
 from tests.support.expect import problem
 from tests.support.pix_shop import CPF, Shop, txid
+from tests.support.populated import connected
 from tests.support.world import Merchant, World
 
 CONNECTIONS = "/v1/integration/gateways"
@@ -90,6 +92,25 @@ async def test_a_connection_with_wrong_credentials_is_not_made(bank: Bank) -> No
         (named,) = [each for each in answer.json["meta"]["fields"] if each["path"] == field]
         assert words in named["message"]
     assert (await bank.merchant.get(CONNECTIONS)).json["data"] == []
+
+
+async def test_the_merchant_is_told_before_a_certificate_expires(bank: Bank) -> None:
+    """The event comes from 30 days before the end, once for each certificate. [D-262, D-268]"""
+    merchant, now = bank.merchant, datetime.now(UTC).replace(microsecond=0)
+    ends = [now + timedelta(days=days) for days in (31, 29, 28)]
+    made = await bank.connect(**credentials_of(bank.double, bank.account, expires_at=ends[0]))
+    path, told = f"{CONNECTIONS}/{made.json['connectionId']}", list[str]()
+    for end, is_told in zip(ends, (False, True, True), strict=True):
+        credentials = credentials_of(bank.double, bank.account, expires_at=end)
+        changed = (await merchant.patch(path, {"credentials": credentials})).json
+        assert changed["credentialsExpireAt"] == f"{end:%Y-%m-%dT%H:%M:%S}.000Z"
+        told += [changed["credentialsExpireAt"]] * is_told
+        for _ in range(2):
+            async with connected(as_owner(bank.world.database_url), merchant.account_id) as connection:
+                await connection.execute("UPDATE connection_sweep SET next_sweep_at = '2026-01-01'")
+            await bank.world.run("sweep")
+        events = await merchant.events("connection.credentials_expiring")
+        assert [each["data"]["connection"]["credentialsExpireAt"] for each in events] == told
 
 
 async def test_the_health_names_an_expired_certificate(bank: Bank) -> None:

@@ -15,6 +15,7 @@ GATEWAY_CONNECTION = Resource(
             "active",
             "connectionId",
             "createdAt",
+            "credentialsExpireAt",
             "duplicates",
             "fault",
             "id",

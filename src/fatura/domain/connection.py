@@ -26,7 +26,8 @@ class Connection:
     """A merchant's connection to a payment provider, without its credentials (D-43).
 
     `min_amount_cents` is the lowest amount of a charge, and `min_installment_cents` is the lowest amount of one
-    installment of a card payment. None means no minimum (D-49).
+    installment of a card payment. None means no minimum (D-49). `credentials_expire_at` is None if the credentials have
+    no end (D-268).
     """
 
     connection_id: UUID
@@ -41,6 +42,7 @@ class Connection:
     created_at: datetime
     min_amount_cents: int | None = None
     min_installment_cents: int | None = None
+    credentials_expire_at: datetime | None = None
 
     @property
     def may_bill(self) -> bool:

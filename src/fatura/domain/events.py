@@ -39,6 +39,7 @@ CATALOGUE: Mapping[str, str] = {
     "webhook.disabled": "the webhook failed for too long and was disabled",
     "connection.failing": "all calls to a gateway, or all polls of charges there, have failed for an hour",
     "connection.recovered": "the calls to a gateway work again after `connection.failing`",
+    "connection.credentials_expiring": "the credentials of a gateway connection expire within 30 days",
 }
 """Every event type and what it reports (D-36)."""
 

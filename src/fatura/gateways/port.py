@@ -57,6 +57,7 @@ class Capabilities:
     `min_amount_cents` is the lowest amount of a charge. `min_installment_cents` is the lowest amount of one installment
     of a card payment. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
     `polls_per_second` limits how fast the engine polls the connection's charges; None means no limit (D-55).
+    `credentials_expire_at` is when the provider stops accepting the credentials, or None if they have no end (D-268).
     """
 
     issues_charges: bool
@@ -70,6 +71,7 @@ class Capabilities:
     polls_per_second: int | None = 20
     min_amount_cents: int | None = None
     min_installment_cents: int | None = None
+    credentials_expire_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,5 +289,6 @@ DATA: Mapping[str, type[View]] = {
     "webhook.disabled": WebhookDisabledDataView,
     "connection.failing": ConnectionErrorDataView,
     "connection.recovered": ConnectionDataView,
+    "connection.credentials_expiring": ConnectionDataView,
 }
 """The view of each event type's `data`."""

@@ -131,6 +131,13 @@ class ConnectionView(View):
         Ordinal | None,
         Meta(description="Lowest amount of each installment of a card; null if there is no minimum."),
     ]
+    credentials_expire_at: Annotated[
+        Instant | None,
+        Meta(
+            description="When the provider stops accepting the credentials, for example the end of a client "
+            "certificate; null if they have no end."
+        ),
+    ]
     product_catalog: Annotated[
         bool, Meta(description="Whether Fatura copies products to the gateway's catalog.")
     ]

@@ -79,6 +79,19 @@ async def set_paused(tx: Tx, connection_id: UUID, *, paused_at: datetime | None)
     )
 
 
+async def note_expiry(tx: Tx, connection_id: UUID, expire_at: datetime) -> bool:
+    """Store that an event tells of this end of the credentials. Return False if an event has told of it before."""
+    changed = await tx.execute(
+        """
+        UPDATE connection_health h SET told_expiry = $3
+        WHERE h.account_id = $1 AND h.connection_id = $2 AND h.told_expiry IS DISTINCT FROM $3
+        """,
+        connection_id,
+        expire_at,
+    )
+    return changed > 0
+
+
 async def claim_probes(tx: Tx, *, now: datetime, real_now: datetime, lease_until: datetime) -> list[UUID]:
     """Lease the failing connections that have a due probe and that no worker has leased. Return their ids."""
     rows = await tx.fetch(

@@ -41,8 +41,8 @@ async def insert(tx: Tx, stored: StoredConnection) -> None:
         """
         INSERT INTO gateway_connection (account_id, connection_id, provider, label, active, issues_charges, methods,
             max_installments, product_catalog, settings, credentials_sealed, created_at, provider_account,
-            min_amount_cents, min_installment_cents, refunds)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+            min_amount_cents, min_installment_cents, refunds, credentials_expire_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
         """,
         connection.connection_id,
         connection.provider,
@@ -59,6 +59,7 @@ async def insert(tx: Tx, stored: StoredConnection) -> None:
         connection.min_amount_cents,
         connection.min_installment_cents,
         connection.refunds,
+        connection.credentials_expire_at,
     )
     await tx.execute(
         "INSERT INTO connection_health (account_id, connection_id, polls_per_second) VALUES ($1, $2, $3)",
@@ -74,7 +75,8 @@ async def update(tx: Tx, stored: StoredConnection) -> None:
         """
         UPDATE gateway_connection g SET label = $3, active = $4, issues_charges = $5, methods = $6,
             max_installments = $7, product_catalog = $8, settings = $9, credentials_sealed = $10,
-            provider_account = $11, min_amount_cents = $12, min_installment_cents = $13, refunds = $14
+            provider_account = $11, min_amount_cents = $12, min_installment_cents = $13, refunds = $14,
+            credentials_expire_at = $15
         WHERE g.account_id = $1 AND g.connection_id = $2
         """,
         connection.connection_id,
@@ -90,6 +92,7 @@ async def update(tx: Tx, stored: StoredConnection) -> None:
         connection.min_amount_cents,
         connection.min_installment_cents,
         connection.refunds,
+        connection.credentials_expire_at,
     )
     await tx.execute(
         "UPDATE connection_health h SET polls_per_second = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
@@ -128,9 +131,10 @@ async def find_all(tx: Tx) -> Sequence[StoredConnection]:
         """
         SELECT g.connection_id, g.provider, g.label, g.active, g.issues_charges, g.methods, g.max_installments,
             g.min_amount_cents, g.min_installment_cents, g.product_catalog, g.refunds, g.settings,
-            g.credentials_sealed, g.created_at, g.provider_account, h.failures, h.failing_since, h.next_probe_at,
-            h.probes, h.emitted, h.error_code, h.error_detail, h.paused_at, h.polls_per_second,
-            h.failed_reads, h.reads_failing_since, h.reads_reported, h.read_error_code, h.read_error_detail
+            g.credentials_sealed, g.created_at, g.provider_account, g.credentials_expire_at, h.failures,
+            h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_detail, h.paused_at,
+            h.polls_per_second, h.failed_reads, h.reads_failing_since, h.reads_reported, h.read_error_code,
+            h.read_error_detail
         FROM gateway_connection g JOIN connection_health h ON h.connection_id = g.connection_id
         WHERE g.account_id = $1 AND h.account_id = $1 ORDER BY g.connection_id
         """

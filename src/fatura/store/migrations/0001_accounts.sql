@@ -152,6 +152,7 @@ CREATE TABLE gateway_connection (
     provider_account text,
     min_amount_cents bigint,
     min_installment_cents bigint,
+    credentials_expire_at timestamptz,
     created_at timestamptz NOT NULL,
     CONSTRAINT gateway_connection_pk PRIMARY KEY (account_id, connection_id),
     CONSTRAINT gateway_connection_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
@@ -177,6 +178,7 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
 -- lease for the probe ends. `failed_reads` counts the failed reads since the last successful read; `reads_reported` is
 -- true if these failures have lasted an hour. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
+-- `told_expiry` is the end of the credentials about which an event has told the merchant.
 -- A look (D-162) or late look-up (D-125) must also wait until `looks_from`, because they use at most half of this budget.
 -- `polled_named` is true if the newest of the scheduled polls in this budget was of a charge that a webhook had named.
 -- `looked` is true if looks or late look-ups have used this budget since the newest of these polls. `looked_late` is true
@@ -204,6 +206,7 @@ CREATE TABLE connection_health (
     reads_reported boolean NOT NULL DEFAULT false,
     read_error_code text,
     read_error_detail text,
+    told_expiry timestamptz,
     CONSTRAINT connection_health_pk PRIMARY KEY (account_id, connection_id),
     CONSTRAINT connection_health_connection_fk FOREIGN KEY (account_id, connection_id)
         REFERENCES gateway_connection (account_id, connection_id),

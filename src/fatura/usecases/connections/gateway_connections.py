@@ -177,6 +177,7 @@ def _with_access(work: Work, connection: Connection, access: _Access) -> StoredC
         min_amount_cents=capabilities.min_amount_cents,
         min_installment_cents=capabilities.min_installment_cents,
         refunds=capabilities.refunds != "none",
+        credentials_expire_at=capabilities.credentials_expire_at,
     )
     hidden = work.deps.providers[connection.provider].secret_settings
     secret = {name: value for name, value in access.settings.items() if name in hidden}

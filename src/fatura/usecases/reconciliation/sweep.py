@@ -30,7 +30,7 @@ from fatura.store.charging.connection_sweeps import ClaimedSweep
 from fatura.store.charging.listed_charges import OwnCharge
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.restore import frozen_accounts, lost_invoices
-from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections import connection_health, credential_expiry, gateway_connections
 from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import each_alone_if_one_fails
@@ -142,6 +142,7 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
         return False, None
     connection_id = claimed.connection_id
     opened = (await gateway_connections.open_for_calls(work, {connection_id}))[connection_id]
+    await credential_expiry.tell(work, opened.stored)
     gateway = opened.gateway
     if gateway is None or opened.stored.health.is_failing or not await frozen_accounts.may_record(work.tx):
         wait = WAIT_AFTER + jitter(connection_id, within=WAIT_JITTER)
@@ -155,9 +156,8 @@ async def _claim(work: Work) -> tuple[bool, _Claim | None]:
     if delay > LONGEST_PAUSE:
         await _release(work, claimed, after=delay)
         return True, None
-    begun = claimed
-    if claimed.started_at is None:
-        begun = await _advance(work, claimed, started_at=work.now, listed_to=claimed.swept_to - WINDOW)
+    listed_to = claimed.listed_to or claimed.swept_to - WINDOW
+    begun = await _advance(work, claimed, started_at=claimed.started_at or work.now, listed_to=listed_to)
     assert begun is not None, "the row is locked"
     return True, _Claim(begun, opened.stored, gateway, delay)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from fatura.domain.delivery import Webhook
@@ -179,5 +180,11 @@ DATA: Mapping[str, View] = {
         error=ConnectionErrorView.of(_TIMEOUT),
     ),
     "connection.recovered": ConnectionDataView(connection=ConnectionView.of(CONNECTION, settings={})),
+    "connection.credentials_expiring": ConnectionDataView(
+        connection=ConnectionView.of(
+            replace(CONNECTION, credentials_expire_at=CONNECTION.created_at + timedelta(days=365)),
+            settings={},
+        )
+    ),
 }
 """A sample of the `data` of every event type."""

@@ -31,7 +31,6 @@ from fatura.gateways.adapters.pix.settings import PixSettings, parse
 from fatura.gateways.adapters.pix.webhook import hint
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.http import Access, ProviderCalls, ProviderClient
-from fatura.observability import log
 
 PAGE_SIZE = 100
 """Number of charges in a page. All banks allow it."""
@@ -40,8 +39,6 @@ LONGEST_WINDOW = timedelta(days=4)
 """Longest interval of one list. Banco do Brasil refuses intervals of more than five days."""
 SHORTEST_WINDOW = timedelta(seconds=1)
 POLLS_PER_SECOND = 5
-WARN_BEFORE = timedelta(days=30)
-"""From this time before the certificate expires, each nightly sweep logs a warning."""
 _MAX_NAME = 200
 _MAX_TEXT = 140
 _SEPARATORS = re.compile(r"[.\-/ ]")
@@ -64,7 +61,7 @@ class PixGateway:
         self._banks = banks
 
     def capabilities(self) -> port.Capabilities:
-        self._settings()
+        settings = self._settings()
         return port.Capabilities(
             issues_charges=True,
             methods=(PaymentMethod.PIX,),
@@ -74,6 +71,7 @@ class PixGateway:
             lists_charges=True,
             refunds="key",
             polls_per_second=POLLS_PER_SECOND,
+            credentials_expire_at=settings.certificate.expires_at,
         )
 
     async def check_credentials(self) -> str:
@@ -112,7 +110,6 @@ class PixGateway:
 
         A window with more charges than a page has is read again in halves.
         """
-        self._warn_of_expiry()
         begin, last = since.replace(microsecond=0), self._config.now + SHORTEST_WINDOW
         window, seen = FIRST_WINDOW, set[str]()
         while begin < last:
@@ -272,14 +269,6 @@ class PixGateway:
             return charge_of(cobv)
         except InvalidFieldError:
             return charges.unreadable(cobv.txid)
-
-    def _warn_of_expiry(self) -> None:
-        expires_at = self._settings().certificate.expires_at
-        if expires_at - WARN_BEFORE <= self._config.now:
-            connection_id = str(self._config.connection_id)
-            log.warning(
-                "gateway.certificate_expires", connection_id=connection_id, expires_at=expires_at.isoformat()
-            )
 
 
 def _body(request: port.ChargeRequest, settings: PixSettings) -> Mapping[str, object]:
