@@ -94,9 +94,7 @@ VARIABLES: tuple[Variable, ...] = (
         "how many products an account may store, archived ones included (D-245)",
     ),
     Variable(
-        "FATURA_QUOTA_PLANS",
-        "20000",
-        "how many plans an account may store, archived ones included (D-245)",
+        "FATURA_QUOTA_PLANS", "20000", "how many plans an account may store, archived ones included (D-245)"
     ),
     Variable(
         "FATURA_QUOTA_PLAN_ITEMS",
@@ -112,14 +110,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "FATURA_RETENTION_DELIVERIES",
         "90",
-        "for how many days the attempts to deliver an event are kept, at least 30; 0 means as long as the event "
-        "(D-246)",
+        "for how many days attempts to deliver an event are kept, at least 30; 0 means as long as the event (D-246)",
     ),
     Variable(
         "FATURA_RETENTION_PRICE_CALLS",
         "400",
-        "for how many days price calls are kept after their invoice was paid or canceled, at least 30; 0 means never "
-        "deleted (D-246)",
+        "for how many days price calls of a paid or canceled invoice are kept, at least 30; 0 means always (D-246)",
     ),
     Variable(
         "FATURA_RETENTION_AUDIT",
@@ -127,16 +123,19 @@ VARIABLES: tuple[Variable, ...] = (
         "for how many days audit entries are kept, at least 180; 0 means never deleted (D-246)",
     ),
     Variable(
+        "FATURA_RETENTION_GATEWAY_WEBHOOKS",
+        "90",
+        "for how many days copies of a gateway's webhook are recognized, at least 30; 0 means always (D-246, D-266)",
+    ),
+    Variable(
         "FATURA_WEBHOOK_RATE_LIMIT",
         "12000",
-        "authentic gateway webhooks per minute for each connection; a burst may have twice as many; 0 means no limit "
-        "(D-192)",
+        "authentic gateway webhooks per minute for each connection, twice as many in a burst; 0 means no limit (D-192)",
     ),
     Variable(
         "FATURA_REFUSED_WEBHOOK_RATE_LIMIT",
         "60",
-        "refused gateway webhooks per minute from each client address; a burst may have twice as many; 0 means no "
-        "limit (D-191)",
+        "refused gateway webhooks per minute from each address, twice as many in a burst; 0 means no limit (D-191)",
     ),
     Variable(
         "FATURA_PAY_PAGE_RATE_LIMIT",
@@ -224,6 +223,7 @@ _LEAST_DAYS: Mapping[str, int] = {
     "FATURA_RETENTION_DELIVERIES": 30,
     "FATURA_RETENTION_PRICE_CALLS": 30,
     "FATURA_RETENTION_AUDIT": 180,
+    "FATURA_RETENTION_GATEWAY_WEBHOOKS": 30,
 }
 MAX_DAYS = 36_500
 _LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")

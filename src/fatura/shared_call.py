@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -68,3 +68,37 @@ class SharedLookups:
         async with turn:
             del self._waiting[key]
             return await function()
+
+
+class SharedBatches:
+    """Runs at most one call of each group at a time. A call gets the items of all callers that wait for it."""
+
+    __slots__ = ("_calls", "_waiting")
+
+    def __init__(self) -> None:
+        self._calls = SharedLookups()
+        self._waiting: dict[Hashable, list[Any]] = {}
+
+    async def run(
+        self,
+        function: Callable[[Sequence[T]], Awaitable[Sequence[BaseException | None]]],
+        item: T,
+        *,
+        group: Hashable,
+    ) -> None:
+        """Wait until a call of `function` with this item, and those of other callers, has ended.
+
+        `function` returns an error or None for each item, and each caller gets the error of its own item. If `function`
+        raises, all callers of the batch get the exception.
+        """
+
+        def call() -> Awaitable[Sequence[BaseException | None]]:
+            # this runs in the same step in which `SharedLookups` stops adding callers to this call
+            return function(self._waiting.pop(group))
+
+        waiting = self._waiting.setdefault(group, [])
+        place = len(waiting)
+        waiting.append(item)
+        errors = await self._calls.get(call, group=group, key=group)
+        if (error := errors[place]) is not None:
+            raise error

@@ -295,6 +295,7 @@ class GatewayContract:
         hint = gateway.read_webhook(sent)
 
         assert hint.charge_ids in {None, (created.charge_id,)}
+        assert gateway.read_webhook(sent) == hint, "copies have the same id"
 
     @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b"[" * 60_000, b'{"chargeId":"sbx_0"}'])
     async def test_an_unauthentic_webhook_is_refused(

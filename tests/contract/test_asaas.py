@@ -296,13 +296,16 @@ async def test_a_document_is_required(gateway: Gateway, provider: AsaasProvider)
 async def test_a_webhook_needs_the_token(gateway: Gateway, provider: AsaasProvider) -> None:
     """An event without a payment of the engine, and an id that is none of Asaas, name no charge.
 
-    [D-35 webhook, D-261]
+    Only a text is an id of an event. [D-35 webhook, D-261, D-266 no id]
     """
     genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
     ours = {"externalReference": f"{uuid4()}:1"}
     for payment in (None, {"id": "pay_1"}, {"id": "pay_1", "externalReference": "9"}, {"id": "../x", **ours}):
         event = {"event": "PAYMENT_CREATED", "payment": payment}
         assert gateway.read_webhook(replace(genuine, body=json.dumps(event).encode())).charge_ids == ()
+    for event_id, known in (("evt_1&2", "evt_1&2"), (7, None), (None, None), ({}, None)):
+        event = json.loads(genuine.body) | {"id": event_id}
+        assert gateway.read_webhook(replace(genuine, body=json.dumps(event).encode())).event_id == known
     for body in (b"", b"[]", b"\xff", b"[" * 60_000, b'{"event": 1}'):
         with pytest.raises(AuthFailedError):
             gateway.read_webhook(replace(genuine, body=body))

@@ -353,3 +353,19 @@ async def test_a_webhook_names_the_engines_charges(gateway: Gateway, provider: P
         for body, named in ((both, (created.charge_id,)), ({"evento": "teste_webhook"}, ()), ({}, ())):
             webhook = replace(genuine, query=query, body=json.dumps(body).encode())
             assert gateway.read_webhook(webhook).charge_ids == named
+
+
+async def test_a_notice_about_a_refund_is_another_event(gateway: Gateway, provider: PixProvider) -> None:
+    """[D-266 copies]"""
+    genuine = provider.webhook(gateway, await gateway.create_charge(charge_request()))
+    [pix] = json.loads(genuine.body)["pix"]
+    refunds = [
+        [{"id": "d1", "valor": "1.00", "status": status}] for status in ("EM_PROCESSAMENTO", "DEVOLVIDO")
+    ]
+    notices = [{"pix": [pix]}, *[{"pix": [pix | {"devolucoes": each}]} for each in refunds]]
+    hints = [
+        gateway.read_webhook(replace(genuine, body=json.dumps(each).encode()))
+        for each in [*notices, notices[0]]
+    ]
+    assert len({each.event_id for each in hints}) == 3
+    assert hints[0] == hints[3]

@@ -144,7 +144,8 @@ async def test_a_payment_reaches_the_invoice_through_the_webhook(bank: Bank) -> 
     await bank.world.run()
     assert (await shop.read(invoice))["status"] == "issued", "a webhook is not believed"
     bank.account.pay(charge_id)
-    await bank.merchant.post(f"{url}/pix?token={bank.token}", body)
+    notice = {"pix": bank.account.charge(charge_id)["pix"]}
+    assert (await bank.merchant.post(f"{url}/pix?token={bank.token}", notice)).status == 200
     began = time.monotonic()
     while (paid := await shop.read(invoice))["status"] == "issued" and time.monotonic() < began + 20:
         await asyncio.sleep(1 / POLLS_PER_SECOND)  # the budget of the connection delays the second poll

@@ -25,6 +25,7 @@ from fatura.store.charging import (
     unmatched_charges,
 )
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
+from fatura.store.connections import gateway_webhooks
 from fatura.store.db import Tx
 from fatura.store.migrations.distribute import use_plain_policies
 from fatura.store.restore import lost_invoices
@@ -85,6 +86,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         await unmatched_charges.add(
             tx, UUID(connection_id), ["sbx_unmatched"], found_at=far_ahead, next_look_at=far_ahead
         )
+        await gateway_webhooks.add(tx, [(UUID(connection_id), b"1" * 32)], received_at=far_ahead)
         polled = await poll_rounds.lock(tx, UUID(connection_id))
         await poll_rounds.save(tx, replace(polled, next_step_at=far_ahead))
         await pix_key.insert(tx, UUID(connection_id), _pix_charge(UUID(invoice["id"]), created_at=far_ahead))

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     DELIVERIES = "deliveries"
     PRICE_CALLS = "price_calls"
     AUDIT = "audit"
+    GATEWAY_WEBHOOKS = "gateway_webhooks"
 
 
 @dataclass(frozen=True, slots=True)

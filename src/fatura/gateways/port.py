@@ -238,12 +238,13 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookHint:
-    """The charges that a verified webhook names.
+    """The charges that a verified webhook names; if None, the engine polls all of the connection's unpaid ones (D-35).
 
-    If `charge_ids` is None, the engine polls all unpaid charges of the connection (D-35).
+    A webhook with the `event_id` and charges of an earlier one is ignored. It must never identify two events (D-266).
     """
 
     charge_ids: tuple[str, ...] | None
+    event_id: str | None = None
 
 
 class Gateway(Protocol):

@@ -11,7 +11,7 @@ from fatura.gateways.http import ProviderClient
 from fatura.gateways.provider import Providers
 from fatura.outbound.http import MerchantClient
 from fatura.settings import Settings
-from fatura.shared_call import SharedCall, SharedLookups
+from fatura.shared_call import SharedBatches, SharedCall, SharedLookups
 from fatura.store.db import Database
 from fatura.store.vault import Vault
 from fatura.usecases.answering_accounts import AnsweringAccounts
@@ -26,6 +26,8 @@ from fatura.usecases.open_call_limit import (
     MAX_OPEN_CALLS_IN_ALL,
     MAX_OPEN_REQUESTS,
     MAX_OPEN_REQUESTS_IN_ALL,
+    MAX_WEBHOOKS,
+    MAX_WEBHOOKS_IN_ALL,
     OpenCallLimit,
 )
 from fatura.usecases.refused_webhooks import RefusedWebhooks
@@ -73,12 +75,18 @@ class Deps:
             MAX_OPEN_REQUESTS, most_in_all=MAX_OPEN_REQUESTS_IN_ALL, what="requests"
         )
     )
+    open_webhooks: OpenCallLimit = field(
+        default_factory=lambda: OpenCallLimit(
+            MAX_WEBHOOKS, most_in_all=MAX_WEBHOOKS_IN_ALL, what="webhooks of gateways"
+        )
+    )
     accepted_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(ACCEPTED_SECONDS))
     working_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(WORKING_SECONDS))
     failed_lookups: FailedLookups = field(default_factory=FailedLookups)
     refused_keys: RememberedKeys = field(default_factory=lambda: RememberedKeys(REFUSED_SECONDS))
     refused_webhooks: RefusedWebhooks = field(default_factory=RefusedWebhooks)
     webhook_lookups: SharedLookups = field(default_factory=SharedLookups)
+    webhook_batches: SharedBatches = field(default_factory=SharedBatches)
     pay_page_lookups: SharedLookups = field(default_factory=SharedLookups)
     connection_checks: SharedLookups = field(default_factory=SharedLookups)
     lane_polls: LanePolls = field(default_factory=LanePolls)

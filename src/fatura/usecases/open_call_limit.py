@@ -27,6 +27,10 @@ MAX_OPEN_REQUESTS = 400
 """Maximum concurrent requests of one account. Even if all of them wait for locks, other accounts are served (D-179)."""
 MAX_OPEN_REQUESTS_IN_ALL = 1600
 """Maximum concurrent requests of all accounts together. ALWAYS_ALLOWED permits further requests."""
+MAX_WEBHOOKS = 400
+"""Maximum authentic webhooks of one account's gateways that wait to be stored (D-266)."""
+MAX_WEBHOOKS_IN_ALL = 1200
+"""Maximum authentic webhooks of all accounts that wait to be stored. ALWAYS_ALLOWED permits further webhooks."""
 ALWAYS_ALLOWED = 2
 """Number of calls, and of requests, that each account may have open even if the limit for all accounts is reached."""
 RETRY_AFTER_SECONDS = 10

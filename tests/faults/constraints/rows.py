@@ -35,6 +35,7 @@ UNIQUE_ROWS = rows("""
     account_gate_pk                | account_gate       |                                  |
     account_counter_pk             | account_counter    |                                  |
     retention_pk                   | retention          | kind                             |
+    gateway_webhook_pk             | gateway_webhook    | connection_id digest             |
     lost_invoice_pk                | lost_invoice       | subscription_id cycle            |
 """)  # noqa: E501 - wrapped rows would be hard to read
 
@@ -82,6 +83,7 @@ CHECKS = rows("""
     connection_sweep_progress       | connection_sweep   | "started_at": "2000-01-01", "listed_to": "2000-01-01"
     poll_round_running              | poll_round         | "done_to": "00000000-0000-0000-0000-000000000000"
     poll_round_running              | poll_round         | "again": true
+    gateway_webhook_digest          | gateway_webhook    | "digest": "\\\\x00"
     late_charge_check_unread        | late_charge_check  | "unread_ids": ["a"]
     late_charge_check_unread        | late_charge_check  | "unread_since": [null]
     unmatched_charge_state          | unmatched_charge   | "state": "guess"

@@ -25,7 +25,8 @@ class ProviderGateway(ExternalGateway):
         """Accept webhooks whose header HOOK_HEADER is the id of the engine's account. Raises AuthFailedError."""
         if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
             raise AuthFailedError("not signed")
-        return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))
+        event = msgspec.json.decode(webhook.body)
+        return WebhookHint((event["chargeId"],), event["id"])
 
     def _charge(self, row: Any) -> Charge:
         return msgspec.convert(row, Charge)

@@ -130,6 +130,13 @@ async def settled(builder: FixtureBuilder) -> dict[str, Any]:
     return facts
 
 
+async def former(builder: FixtureBuilder) -> dict[str, Any]:
+    """The same as the fixture `settled`, except that the subscription is canceled, so the customer can be erased."""
+    facts = await settled(builder)
+    await builder.merchant.made(f"/v1/subscriptions/{facts['subscription']}/cancel")
+    return facts
+
+
 async def swept(builder: FixtureBuilder) -> dict[str, Any]:
     """The same as the fixture `paid`, except that the connection's sweep is due too."""
     facts = await paid(builder)

@@ -65,7 +65,7 @@ def batch(lane: str, name: str | None = None) -> Operation:
 
 
 async def _gateway_webhook(merchant: Merchant, fixture: Fixture) -> Json:
-    body = json.dumps({"chargeId": fixture.facts["charge"]}).encode()
+    body = json.dumps({"chargeId": fixture.facts["charge"], "id": "evt_1"}).encode()
     response = await merchant._client.post(
         f"/gateways/{merchant.account_id}/{fixture.facts['connection']}/webhook",
         content=body,
@@ -166,6 +166,8 @@ REFUND_REPLAY = call(
     "refund, same key", "POST", "/v1/invoices/<invoice>/refunds", {"amountCents": 600}, key="refund"
 )
 GATEWAY_WEBHOOK = Operation("gateway webhook", _gateway_webhook)
+WEBHOOK_COPY = Operation("copy of the webhook", _gateway_webhook)
+ERASE = call("erase", "POST", "/v1/customers/<customer>/erase")
 
 ROTATE = call("rotate", "POST", "/v1/integration/secret/rotate")
 ROTATE_AGAIN = call("rotate again", "POST", "/v1/integration/secret/rotate")

@@ -9,6 +9,7 @@ from tests.faults.orders.fixtures import (
     disputed,
     draft,
     due,
+    former,
     held,
     issued,
     moved_on,
@@ -137,6 +138,8 @@ _CONCURRENT: Sequence[tuple[MakeFixture, Operation, Sequence[Operation]]] = (
             does.CONNECTION_OFF,
         ),
     ),
+    (paid, does.GATEWAY_WEBHOOK, (does.WEBHOOK_COPY,)),
+    (former, does.ERASE, (does.GATEWAY_WEBHOOK, does.RECONCILIATION)),
     (partly_paid, does.REFUND, (does.REISSUE,)),
     (disputed, does.REFUND, (does.DISPUTE_POLL,)),
     (

@@ -73,11 +73,10 @@ async def send_webhook(world: World, charge: SimCharge) -> None:
     """Send the gateway's webhook for a charge to the engine, once or twice."""
     path = f"/gateways/{charge.account_id}/{charge.connection_id}/webhook"
     headers = {"Content-Type": "application/json", HOOK_HEADER: str(charge.account_id)}
+    body = json.dumps({"chargeId": charge.charge_id, "id": f"evt_{world.rng.getrandbits(64):x}"}).encode()
     for _ in range(world.rng.choice((1, 1, 2))):
         try:
-            answer = await world.rng.choice(world.processes).call(
-                "POST", path, headers, json.dumps({"chargeId": charge.charge_id}).encode()
-            )
+            answer = await world.rng.choice(world.processes).call("POST", path, headers, body)
         except ConnectionCutError:
             continue
         if answer.status not in {200, 503}:

@@ -221,7 +221,8 @@ class SimGateway:
         """Accept webhooks whose header HOOK_HEADER is the id of the engine's account. Raises AuthFailedError."""
         if webhook.headers.get(HOOK_HEADER) != str(self._config.account_id):
             raise AuthFailedError("not signed")
-        return WebhookHint((msgspec.json.decode(webhook.body)["chargeId"],))
+        event = msgspec.json.decode(webhook.body)
+        return WebhookHint((event["chargeId"],), event["id"])
 
     async def mirror_product(self, product: ProductMirror) -> str:
         fault, _ = await self._call("mirror", faults.MIRROR, lambda _fault: None)

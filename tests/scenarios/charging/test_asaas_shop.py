@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -45,8 +46,8 @@ async def shop(world: World) -> AsyncGenerator[tuple[Shop, Account]]:
 
 
 async def hook(shop: Shop, payment: Any, *, token: str = TOKEN) -> int:
-    """Send the webhook about a payment, and return the status of the answer."""
-    event = {"id": f"evt_{payment['id']}", "event": "PAYMENT_RECEIVED", "payment": payment}
+    """Send a new webhook about a payment, and return the status of the answer."""
+    event = {"id": f"evt_{uuid4().hex}", "event": "PAYMENT_RECEIVED", "payment": payment}
     return await shop.hook(json.dumps(event, default=str).encode(), {"asaas-access-token": token})
 
 

@@ -28,11 +28,12 @@ async def receive_gateway_webhook(request: Request) -> Response:
     """Enter this address in the payment provider's dashboard.
 
     Fatura verifies the provider's signature. Then Fatura polls the charges that the webhook names. If the webhook names
-    none, Fatura polls all unpaid charges of the connection. Fatura uses nothing else of the webhook, so a duplicate is
-    harmless. An unknown address and a wrong signature get the same answer.
+    none, Fatura polls all unpaid charges of the connection. Fatura uses nothing else of the webhook, and ignores copies
+    of one event. An unknown address and a wrong signature get the same answer.
 
-    For a sandbox connection, the body is `{"chargeId": "..."}`, and the header `X-Sandbox-Signature` has the form of
-    `X-Service-Signature`. The key of the signature is the connection's setting `webhookSecret`.
+    For a sandbox connection, the body is `{"chargeId": "...", "id": "..."}`. The header `X-Sandbox-Signature` has the
+    form of `X-Service-Signature`, and its key is the connection's setting `webhookSecret`. `id` is the id of the event.
+    Without `id`, Fatura does not recognize copies.
     """
     gate: Gate = request.app.state.gate
     with _refusals_counted(gate, request):
@@ -91,7 +92,7 @@ _INPUTS = {
         "content": {
             "application/json": {
                 "schema": {"type": "object", "additionalProperties": True},
-                "examples": {"sandbox": {"value": {"chargeId": CHARGE_ID}}},
+                "examples": {"sandbox": {"value": {"chargeId": CHARGE_ID, "id": "evt_1"}}},
             }
         },
     },

@@ -54,19 +54,21 @@ async def make_named_due(
     )
 
 
-async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str], *, now: datetime) -> int:
-    """Restart the late look-ups of charges with these gateway ids, and make the first look-up of each due now.
+async def make_earlier_due(tx: Tx, charges: Sequence[tuple[UUID, str]], *, now: datetime) -> int:
+    """Restart the late look-ups of these charges, and make the first look-up of each due now.
 
-    Leave out charges whose invoice is not `ready`. If the invoice is `ready`, a reissue has replaced the charge. Return
-    how many look-ups became due.
+    Each charge is given by its connection and by the gateway's id of the charge. Leave out charges whose invoice is not
+    `ready`. If the invoice is `ready`, a reissue has replaced the charge. Return how many look-ups became due.
     """
+    named = sorted(set(charges))  # INSERT refuses to update a row twice
     return await tx.execute(
         """
         INSERT INTO late_charge_check AS l (account_id, charge_id, connection_id, next_check_at)
         SELECT c.account_id, c.charge_id, c.connection_id, $4
-        FROM charge c JOIN invoice v ON v.invoice_id = c.invoice_id
-        WHERE c.account_id = $1 AND v.account_id = $1 AND v.status = 'ready' AND c.connection_id = $2
-            AND c.gateway_invoice_id = ANY($3::text[])
+        FROM unnest($2::uuid[], $3::text[]) AS n (connection_id, gateway_charge_id)
+        JOIN charge c ON c.connection_id = n.connection_id AND c.gateway_invoice_id = n.gateway_charge_id
+        JOIN invoice v ON v.invoice_id = c.invoice_id
+        WHERE c.account_id = $1 AND v.account_id = $1 AND v.status = 'ready'
         ORDER BY c.charge_id
         ON CONFLICT (account_id, charge_id) DO UPDATE
         SET checks_made = 0, next_check_at = EXCLUDED.next_check_at,
@@ -75,8 +77,8 @@ async def make_earlier_due(tx: Tx, connection_id: UUID, charge_ids: Sequence[str
             unread_since = CASE WHEN l.next_check_at IS NOT NULL THEN l.unread_since ELSE '{}' END
         WHERE l.account_id = $1 AND (l.next_check_at IS NULL OR l.next_check_at > EXCLUDED.next_check_at)
         """,
-        connection_id,
-        charge_ids,
+        [connection_id for connection_id, _ in named],
+        [gateway_charge_id for _, gateway_charge_id in named],
         now,
     )
 

@@ -132,6 +132,9 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.connection_id FROM poll_round c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
+            SELECT c.connection_id FROM gateway_webhook c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
+            UNION
             SELECT c.connection_id FROM unmatched_charge c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION

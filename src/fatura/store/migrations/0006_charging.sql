@@ -417,6 +417,20 @@ CREATE TABLE poll_round (
 ) WITH (fillfactor = 70);
 CREATE INDEX poll_round_by_time ON poll_round (next_step_at) WHERE next_step_at > '-infinity';
 
+-- Authentic webhooks that took effect, so that a copy has none. `digest` is the SHA-256 of the provider's id of the event
+-- and of the charges that the webhook names. `received_at` is real time. A webhook without an id has no row.
+CREATE TABLE gateway_webhook (
+    account_id uuid NOT NULL,
+    connection_id uuid NOT NULL,
+    digest bytea NOT NULL,
+    received_at timestamptz NOT NULL,
+    CONSTRAINT gateway_webhook_pk PRIMARY KEY (account_id, connection_id, digest),
+    CONSTRAINT gateway_webhook_connection_fk FOREIGN KEY (account_id, connection_id)
+        REFERENCES gateway_connection (account_id, connection_id),
+    CONSTRAINT gateway_webhook_digest CHECK (octet_length(digest) = 32)
+);
+CREATE INDEX gateway_webhook_by_time ON gateway_webhook (account_id, received_at);
+
 -- A charge at a gateway that is not stored in `charge`, or that is a second charge of its invoice. `next_look_at`
 -- (account's clock) is when the engine next reads the charge from the gateway. `only_webhook` is true if nothing but
 -- webhooks named the charge. `unanswered_looks` counts the looks at the charge that the gateway did not answer.

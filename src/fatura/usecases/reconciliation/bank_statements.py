@@ -302,14 +302,11 @@ async def _poll(
     paid = sorted(
         {each.charge.charge_id for each in decided if each.charge is not None and each.result in is_paid}
     )
+    charges = [(connection_id, charge_id) for charge_id in paid]
     due = await charge_polling.make_named_due(
-        work.tx,
-        [(connection_id, charge_id) for charge_id in paid],
-        now=work.now,
-        real_now=work.deps.clock(),
-        polls_first=True,
+        work.tx, charges, now=work.now, real_now=work.deps.clock(), polls_first=True
     )
-    due += await charge_polling.make_earlier_due(work.tx, connection_id, paid, now=work.now)
+    due += await charge_polling.make_earlier_due(work.tx, charges, now=work.now)
     await scheduled_looks.look_later(work, connection_id, paid)
     if due:
         work.notify(LaneName.RECONCILIATION)

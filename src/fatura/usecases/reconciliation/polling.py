@@ -310,5 +310,5 @@ async def poll_now(work: Work, invoice_id: UUID) -> None:
 
 async def check_earlier_now(work: Work, connection_id: UUID, gateway_invoice_id: str) -> None:
     """If the invoice of this charge was reissued and is `ready`, schedule an immediate late look-up of the charge."""
-    if await charge_polling.make_earlier_due(work.tx, connection_id, [gateway_invoice_id], now=work.now):
+    if await charge_polling.make_earlier_due(work.tx, [(connection_id, gateway_invoice_id)], now=work.now):
         work.notify(LaneName.RECONCILIATION)

@@ -27,8 +27,8 @@ REPLACEABLE_LOOKS = 3
 """A waiting charge whose looks get no answer is replaced only after this number of looks."""
 
 
-async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> None:
-    """Schedule a look at each charge that a webhook names and that is not stored.
+async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequence[str]) -> Collection[str]:
+    """Schedule a look at each charge that a webhook names and that is not stored. Return the charges that are dropped.
 
     At most MAX_WAITING charges wait for a look. If more would wait, the new charge replaces one of these waiting
     charges:
@@ -40,11 +40,12 @@ async def look_later(work: Work, connection_id: UUID, gateway_charge_ids: Sequen
     """
     unknown = await stored_unmatched.without_charge(work.tx, connection_id, gateway_charge_ids)
     if not unknown:
-        return
+        return []
     known = await stored_unmatched.find(work.tx, connection_id, unknown)
     new = [each for each in dict.fromkeys(unknown) if each not in known]
     chosen = await _with_places(work, connection_id, new, known=known)
     await schedule(work, connection_id, [*known, *chosen], only_webhook=True)
+    return set(new).difference(chosen)
 
 
 async def _with_places(

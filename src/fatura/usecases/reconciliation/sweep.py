@@ -299,8 +299,8 @@ async def _act_on_known(
     due = {each.charge_id for each in [*differing, *lacking]}
     if due:
         await _poll(work, sorted(due), connection_id=connection_id)
-    lacking_ids = [each.charge_id for each in lacking]
-    if await charge_polling.make_earlier_due(work.tx, connection_id, lacking_ids, now=work.now):
+    charges = [(connection_id, each.charge_id) for each in lacking]
+    if await charge_polling.make_earlier_due(work.tx, charges, now=work.now):
         work.notify(LaneName.RECONCILIATION)
     return Counter(state_differs=len(differing), entry_missing=len(lacking))
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from fatura.domain.account import Account
 from fatura.domain.retention import Kind, cut, next_kept_from
+from fatura.store.connections import gateway_webhooks
 from fatura.store.retention import old_rows, progress
 from fatura.store.retention.progress import Progress
 from fatura.store.webhooks import webhooks
@@ -19,6 +20,8 @@ BATCH = 500
 """Maximum number of events or audit entries that one transaction deletes, or of items whose price calls it deletes."""
 ATTEMPTS = 2000
 """Maximum number of attempts to deliver events that one transaction deletes."""
+WEBHOOKS = 2000
+"""Maximum number of gateways' webhooks that one transaction deletes."""
 EXPIRED_KEYS = 1000
 """Maximum number of expired Idempotency-Keys that one transaction deletes."""
 PAUSE_FACTOR = 4
@@ -119,9 +122,18 @@ async def _delete_entries(work: Work, claimed: Progress, stored_to: datetime) ->
     return len(found.old)
 
 
+async def _delete_webhooks(work: Work, _claimed: Progress, stored_to: datetime) -> int:
+    done = await gateway_webhooks.delete_old(work.tx, stored_to=stored_to, limit=WEBHOOKS)
+    first = await gateway_webhooks.first_received_at(work.tx)
+    kept_from = next_kept_from(first, stored_to=stored_to, real_now=work.deps.clock())
+    await progress.update(work.tx, Kind.GATEWAY_WEBHOOKS, kept_from=kept_from)
+    return done
+
+
 _DELETE: Mapping[Kind, Callable[[Work, Progress, datetime], Awaitable[int]]] = {
     Kind.EVENTS: _delete_events,
     Kind.DELIVERIES: _delete_attempts,
     Kind.PRICE_CALLS: _delete_price_calls,
     Kind.AUDIT: _delete_entries,
+    Kind.GATEWAY_WEBHOOKS: _delete_webhooks,
 }

@@ -99,6 +99,7 @@ class NamedPayment(msgspec.Struct, rename="camel", frozen=True):
 
 class WebhookEvent(msgspec.Struct, frozen=True):
     event: str
+    id: object = None
     payment: NamedPayment | None = None
 
 

@@ -20,10 +20,12 @@ def hint(webhook: Webhook, *, token: str | None) -> WebhookHint:
     if token is None or not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
         raise AuthFailedError("the webhook has not the connection's webhookToken")
     try:
-        payment = read_as(webhook.body, WebhookEvent).payment
+        event = read_as(webhook.body, WebhookEvent)
     except InvalidFieldError:
         raise AuthFailedError("the webhook is not an event of Asaas") from None
+    payment = event.payment
     if payment is None or not has_reference(payment):
         return WebhookHint(())
     charge_id = payment.installment or payment.id
-    return WebhookHint((charge_id,) if CHARGE_ID.fullmatch(charge_id) else ())
+    event_id = event.id if isinstance(event.id, str) else None
+    return WebhookHint((charge_id,) if CHARGE_ID.fullmatch(charge_id) else (), event_id)

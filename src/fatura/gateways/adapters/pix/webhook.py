@@ -1,5 +1,6 @@
 """The webhooks of the Pix API: JSON that names payments, with the connection's token in the URL (D-35, D-262)."""
 
+import hashlib
 import hmac
 
 import msgspec
@@ -30,4 +31,5 @@ def hint(webhook: Webhook, *, token: str | None) -> WebhookHint:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         raise AuthFailedError("the webhook is not one of the Pix API") from None
     named = dict.fromkeys(each.txid for each in payments if each.txid and reference_of(each.txid))
-    return WebhookHint(tuple(named))
+    # A notice has no id. A notice about a refund repeats the payment with the refund's state, so its bytes differ.
+    return WebhookHint(tuple(named), hashlib.sha256(webhook.body).hexdigest())

@@ -1,4 +1,4 @@
-"""The webhook of the sandbox gateway: JSON with `chargeId`, signed like the engine's own webhooks (D-35, D-46)."""
+"""The sandbox gateway's webhook: JSON with `chargeId` and `id`, signed like the engine's webhooks (D-35, D-46)."""
 
 import json
 import re
@@ -12,9 +12,10 @@ CHARGE_ID = re.compile("sbx_[0-9a-f]{32}")
 
 
 def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
-    """Verify a webhook and return a hint with the charge id in its body. Raises AuthFailedError.
+    """Verify a webhook and return a hint with the charge id and the event's `id` in its body. Raises AuthFailedError.
 
-    Without a `chargeId`, the engine polls all unpaid charges. A malformed `chargeId` has no effect.
+    Without a `chargeId`, the engine polls all unpaid charges. A malformed `chargeId` has no effect. Without an `id`,
+    the engine does not deduplicate the webhook.
 
     A connection without a `webhookSecret` accepts no webhooks.
     """
@@ -24,16 +25,21 @@ def hint(webhook: Webhook, *, secret: str | None) -> WebhookHint:
         verify(webhook.body, webhook.headers.get(WEBHOOK_SIGNATURE, ""), secret=secret)
     except SignatureError as error:
         raise AuthFailedError(str(error)) from None
-    named = _charge_id(webhook.body)
+    fields = _fields(webhook.body)
+    named, event_id = _text(fields, "chargeId"), _text(fields, "id")
     if named is None:
-        return WebhookHint(None)
-    return WebhookHint((named,) if CHARGE_ID.fullmatch(named) else ())
+        return WebhookHint(None, event_id)
+    return WebhookHint((named,) if CHARGE_ID.fullmatch(named) else (), event_id)
 
 
-def _charge_id(body: bytes) -> str | None:
+def _fields(body: bytes) -> dict[str, Any]:
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    named = cast("dict[str, Any]", value).get("chargeId") if isinstance(value, dict) else None
-    return named if isinstance(named, str) else None
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    return value if isinstance(value, str) else None
