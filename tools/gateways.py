@@ -123,7 +123,7 @@ def _shown(offers: Capabilities) -> Mapping[str, str]:
         "product catalog": _yes(offers.product_catalog),
         "lowest amount, in cents": str(offers.min_amount_cents or ""),
         "lowest installment, in cents": str(offers.min_installment_cents or ""),
-        "polls a second, at most": str(offers.polls_per_second or ""),
+        "polls a minute, at most": str(offers.polls_per_minute or ""),
     }
 
 

@@ -34,7 +34,7 @@ def test_the_defaults_allow_everything_but_a_catalog() -> None:
         product_catalog=False,
         idempotency="lookup",
         lists_charges=True,
-        polls_per_second=None,
+        polls_per_minute=None,
         refunds="key",
     )
 
@@ -60,7 +60,7 @@ def test_every_setting_is_used() -> None:
         product_catalog=True,
         idempotency="lookup",
         lists_charges=True,
-        polls_per_second=None,
+        polls_per_minute=None,
         min_amount_cents=500,
         min_installment_cents=1,
         refunds="none",

@@ -35,7 +35,7 @@ def capabilities_of(config: ConnectionConfig) -> Capabilities:
         idempotency_ttl=timedelta(days=1),
         lists_charges=True,
         refunds=config.settings.get("refunds", "none"),
-        polls_per_second=None,
+        polls_per_minute=None,
     )
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from fatura.domain.credentials import Mode
-from fatura.gateways.adapters.pix.adapter import POLLS_PER_SECOND, PixGateway
+from fatura.gateways.adapters.pix.adapter import POLLS_PER_MINUTE, PixGateway
 from fatura.gateways.http import ProviderClient
 from tests.contract.pix_provider import PixProvider, credentials_of
 from tests.doubles.pix.book import Account
@@ -148,7 +148,7 @@ async def test_a_payment_reaches_the_invoice_through_the_webhook(bank: Bank) -> 
     assert (await bank.merchant.post(f"{url}/pix?token={bank.token}", notice)).status == 200
     began = time.monotonic()
     while (paid := await shop.read(invoice))["status"] == "issued" and time.monotonic() < began + 20:
-        await asyncio.sleep(1 / POLLS_PER_SECOND)  # the budget of the connection delays the second poll
+        await asyncio.sleep(60 / POLLS_PER_MINUTE)  # the budget of the connection delays the second poll
         await bank.world.run()
     assert (paid["status"], paid["paidCents"]) == ("paid", invoice["totalCents"])
     assert paid["payments"][0]["reference"] == bank.account.charge(charge_id)["pix"][0]["endToEndId"]

@@ -46,7 +46,7 @@ BACKLOGS = {
         UPDATE invoice SET polls_first = true, next_attempt_at = '2090-01-01' WHERE connection_id <> $1::text::uuid
     """,
     "budget spent": """
-        UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '2 minutes'
+        UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '2 minutes'
         WHERE connection_id <> $1::text::uuid
     """,
 }
@@ -79,7 +79,7 @@ async def owner_of(world: World) -> "asyncpg.Connection[asyncpg.Record]":
 
 async def have_backlog(world: World, other: str, backlog: str) -> None:
     owner = await owner_of(world)
-    await owner.execute("UPDATE connection_health SET polls_per_second = NULL, polls_from = NULL")
+    await owner.execute("UPDATE connection_health SET polls_per_minute = NULL, polls_from = NULL")
     await owner.execute(RESET, other)
     await owner.execute(BACKLOGS[backlog], other)
     await owner.execute("VACUUM ANALYZE")

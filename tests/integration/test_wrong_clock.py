@@ -267,7 +267,7 @@ async def test_a_budget_of_polls_that_begins_later_than_any_budget_can_is_free(w
     await world.sql("UPDATE account SET clock_offset = interval '0'")
     await world.sql("UPDATE invoice SET next_attempt_at = now() - interval '2 hours'")
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 20, polls_from = now() + interval '40 days'"
+        "UPDATE connection_health SET polls_per_minute = 1200, polls_from = now() + interval '40 days'"
     )
     assert "due_work_is_claimed_in_an_hour" in await world.broken()
 

@@ -163,22 +163,22 @@ def test_a_created_charge_ends_no_reported_failure_while_three_polls_failed(
 
 def test_all_polls_of_a_second_may_be_made_at_its_start() -> None:
     """[D-55 budget]"""
-    budget = PollBudget(2, NOW - timedelta(days=1))
+    budget = PollBudget(120, NOW - timedelta(days=1))
     assert budget.room(real_now=NOW) == 2
     assert budget.free_after(2, real_now=NOW) == NOW + timedelta(seconds=1)
-    spent, early = PollBudget(2, NOW + timedelta(seconds=1)), NOW + timedelta(seconds=0.4)
+    spent, early = PollBudget(120, NOW + timedelta(seconds=1)), NOW + timedelta(seconds=0.4)
     assert (spent.room(real_now=early), spent.delay(real_now=early)) == (0, timedelta(seconds=0.6))
 
 
 def test_polls_that_stay_due_are_made_in_their_turn() -> None:
     """[D-55 budget]"""
-    at, budget, waiting = NOW, PollBudget(2, None), 5
+    at, budget, waiting = NOW, PollBudget(120, None), 5
     made: list[float] = []
     while waiting and at < NOW + timedelta(minutes=1):
         polls = min(waiting, budget.room(real_now=at))
         if polls:
             made += [(at - NOW).total_seconds()] * polls
-            budget = PollBudget(2, budget.free_after(polls, real_now=at))
+            budget = PollBudget(120, budget.free_after(polls, real_now=at))
         waiting -= polls
         at += timedelta(seconds=0.05)
     assert made == [0, 0, 1, 1, 2]

@@ -148,7 +148,7 @@ class PollBudget:
     `free_from` is when the next poll is allowed, or None before the first poll.
     """
 
-    per_second: int
+    per_minute: int
     free_from: datetime | None
 
     def delay(self, *, real_now: datetime) -> timedelta:
@@ -158,12 +158,12 @@ class PollBudget:
         return max(self.free_from - real_now, timedelta())
 
     def room(self, *, real_now: datetime) -> int:
-        """Return how many polls may be made now: 0 if the next poll must wait, else `per_second`."""
-        return 0 if self.delay(real_now=real_now) else self.per_second
+        """Return how many polls may be made now: 0 if the next poll must wait, else those of a second, at least one."""
+        return 0 if self.delay(real_now=real_now) else max(self.per_minute // 60, 1)
 
     def free_after(self, polls: int, *, real_now: datetime) -> datetime:
         """Return when a further poll is allowed if `polls` polls are made as soon as the budget allows them."""
-        return real_now + self.delay(real_now=real_now) + polls * timedelta(seconds=1) // self.per_second
+        return real_now + self.delay(real_now=real_now) + polls * timedelta(minutes=1) // self.per_minute
 
 
 def jitter(invoice_id: UUID, *, within: timedelta) -> timedelta:

@@ -56,7 +56,7 @@ class Capabilities:
     this call.
     `min_amount_cents` is the lowest amount of a charge. `min_installment_cents` is the lowest amount of one installment
     of a card payment. None means that there is no minimum. The engine sends no charge below a minimum (D-49).
-    `polls_per_second` limits how fast the engine polls the connection's charges; None means no limit (D-55).
+    `polls_per_minute` limits how fast the engine polls the connection's charges; None means no limit (D-55).
     `credentials_expire_at` is when the provider stops accepting the credentials, or None if they have no end (D-268).
     """
 
@@ -68,7 +68,7 @@ class Capabilities:
     idempotency_ttl: timedelta | None = None
     lists_charges: bool = False
     refunds: Literal["key", "lookup", "none"] = "none"
-    polls_per_second: int | None = 20
+    polls_per_minute: int | None = 1200
     min_amount_cents: int | None = None
     min_installment_cents: int | None = None
     credentials_expire_at: datetime | None = None

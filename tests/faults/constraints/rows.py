@@ -72,7 +72,7 @@ CHECKS = rows("""
     connection_health_failing       | connection_health  | "next_probe_at": "2035-01-01"
     connection_health_failing       | connection_health  | "error_code": "timeout"
     connection_health_failing       | connection_health  | "emitted": true
-    connection_health_failing       | connection_health  | "polls_per_second": 0
+    connection_health_failing       | connection_health  | "polls_per_minute": 0
     connection_health_reads         | connection_health  | "failed_reads": 1
     connection_health_reads         | connection_health  | "failed_reads": -1
     connection_health_reads         | connection_health  | "read_error_code": "timeout"

@@ -26,7 +26,7 @@ class HastyAsaas(AsaasGateway):
     """An adapter without a budget of polls, because a test clock would wait for it in real time."""
 
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), polls_per_second=None)
+        return replace(super().capabilities(), polls_per_minute=None)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ class HastyPix(PixGateway):
     """An adapter without a budget of polls, because a test clock would wait for it in real time."""
 
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), polls_per_second=None)
+        return replace(super().capabilities(), polls_per_minute=None)
 
 
 @pytest.fixture

@@ -68,25 +68,25 @@ async def test_new_settings_of_a_live_connection_poll_nothing(world: World) -> N
     assert await world.sql("SELECT FROM poll_round WHERE next_step_at IS NOT NULL") == []
 
 
-@pytest.mark.parametrize(("stated", "limit"), [({}, 20), ({"polls_per_second": 7}, 7)])
+@pytest.mark.parametrize(("stated", "limit"), [({}, 1200), ({"polls_per_minute": 7}, 7)])
 async def test_a_new_connection_has_the_budget_of_its_adapter(
     world: World, monkeypatch: pytest.MonkeyPatch, stated: dict[str, Any], limit: int
 ) -> None:
-    """If the adapter states no budget, the connection has a budget of 20 polls per second. [D-55 budget]"""
+    """If the adapter states no budget, the connection has a budget of 1,200 polls per minute. [D-55 budget]"""
     sandbox = SandboxGateway.capabilities
 
     def capabilities(gateway: SandboxGateway) -> Capabilities:
         known = asdict(sandbox(gateway))
-        del known["polls_per_second"]
+        del known["polls_per_minute"]
         return Capabilities(**known, **stated)
 
     monkeypatch.setattr(SandboxGateway, "capabilities", capabilities)
     connected = await world.connect()
 
     stored = await world.sql(
-        "SELECT polls_per_second FROM connection_health WHERE connection_id = $1", connected["connectionId"]
+        "SELECT polls_per_minute FROM connection_health WHERE connection_id = $1", connected["connectionId"]
     )
-    assert [row["polls_per_second"] for row in stored] == [limit]
+    assert [row["polls_per_minute"] for row in stored] == [limit]
 
 
 def _counted() -> Counter[tuple[str, str]]:

@@ -385,11 +385,11 @@ async def test_the_budget_of_polls_counts_every_charge(world: World) -> None:
     for _ in range(2):
         assert (await ask(world, invoice)).status == 200
         await world.run("issuance")
-    await world.sql("UPDATE connection_health SET polls_per_second = 1, polls_from = NULL")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60, polls_from = NULL")
     [before] = await world.sql("SELECT now() AS at")
 
     await world.set_up_gateway(behaviour="never_pay")  # new settings make all open charges due for a poll
-    await world.sql("UPDATE connection_health SET polls_per_second = 1, polls_from = NULL")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60, polls_from = NULL")
     await world.run("reconciliation")
 
     [health] = await world.sql("SELECT polls_from AS at FROM connection_health")

@@ -137,7 +137,7 @@ async def test_a_named_charge_is_polled_before_a_round(world: World, issued: Jso
     invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
     for each in invoices:
         await paid_unnoticed(world, each)
-    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60")
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     await (await hook(world, invoices[-1])).send(world)
 
@@ -156,7 +156,7 @@ async def test_a_named_charge_stays_first_while_the_budget_is_spent(world: World
     """[D-35 webhook first]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(3)]]
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 minute'"
+        "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '1 minute'"
     )
     await world.sql("UPDATE invoice SET next_attempt_at = created_at")
     await (await hook(world, invoices[-1])).send(world)
@@ -296,7 +296,7 @@ async def test_copies_of_a_webhook_do_not_stop_other_polls(world: World, issued:
     others = [await issued_invoice(world), await issued_invoice(world)]
     for each in others:
         await paid_unnoticed(world, each)
-    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60")
     if is_round:
         await (await hook(world, None)).send(world)
     else:
@@ -317,7 +317,7 @@ async def test_copies_of_a_webhook_do_not_stop_polls_of_other_named_charges(worl
     """[D-35 webhook fair]"""
     other = await issued_invoice(world)
     await paid_unnoticed(world, other)
-    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60")
     named = await hook(world, issued)
     await named.send(world)
     await world.run("reconciliation")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -54,7 +55,7 @@ async def test_polls_that_the_budget_does_not_allow_change_no_row(world: World, 
     """[D-55 budget]"""
     invoices = [issued, *[await issued_invoice(world) for _ in range(4)]]
     await world.sql(ALL_DUE)
-    await world.sql("UPDATE connection_health SET polls_per_second = 2")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 120")
     before = await world.sql(VERSIONS)
 
     assert await reconcile(world) == 2
@@ -78,7 +79,7 @@ async def test_a_spent_budget_does_not_stop_the_polls_of_another_connection(
     await pay_silently(world)
     await world.sql(ALL_DUE)
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1 WHERE connection_id = $1::text::uuid",
+        "UPDATE connection_health SET polls_per_minute = 60 WHERE connection_id = $1::text::uuid",
         await connection_id(world),
     )
 
@@ -111,7 +112,7 @@ async def test_a_poll_stays_due_if_the_charges_of_another_invoice_use_up_the_bud
     second = await issued_invoice(world)
     await paid_unnoticed(world, second)
     await world.sql(ALL_DUE)
-    await world.sql("UPDATE connection_health SET polls_per_second = 2, polls_from = NULL")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 120, polls_from = NULL")
 
     await reconcile(world)
 
@@ -127,7 +128,7 @@ async def test_a_poll_stays_due_if_the_charges_of_another_invoice_use_up_the_bud
 async def test_the_workers_continue_when_the_budget_is_free_again(world: World, issued: Json) -> None:
     """[D-55 budget]"""
     await world.sql(ALL_DUE)
-    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60")
     notified: list[str] = []
     account = await load_account(world.deps, world.account_id)
 
@@ -138,6 +139,23 @@ async def test_the_workers_continue_when_the_budget_is_free_again(world: World, 
     assert await statuses(world, [issued]) == ["issued"]
 
 
+async def test_a_budget_may_be_below_one_poll_per_second(world: World, issued: Json) -> None:
+    """One charge is polled, and the next one four seconds later. [D-55 budget, D-261]"""
+    second = await issued_invoice(world)
+    await world.sql(ALL_DUE)
+    await world.sql("UPDATE connection_health SET polls_per_minute = 15, polls_from = NULL")
+    before = datetime.now(UTC)
+
+    await reconcile(world)
+
+    waiting = await world.sql(
+        "SELECT FROM invoice WHERE next_attempt_at = created_at AND lease_until IS NULL"
+    )
+    assert (len(waiting), await statuses(world, [issued, second])) == (1, ["issued", "issued"])
+    [stored] = await world.sql("SELECT polls_from FROM connection_health")
+    assert timedelta(seconds=3.9) < stored["polls_from"] - before < timedelta(seconds=30)
+
+
 async def test_a_look_does_not_lock_the_budget_while_it_waits_for_an_invoice(
     world: World, issued: Json
 ) -> None:
@@ -146,7 +164,7 @@ async def test_a_look_does_not_lock_the_budget_while_it_waits_for_an_invoice(
     [D-162, D-35 polling]
     """
     await world.sql(KNOWN_CHARGE_UNMATCHED)
-    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60")
     account = await load_account(world.deps, world.account_id)
     async with row_held(world, "invoice", invoice_id=issued["id"]):
         looking = asyncio.create_task(unmatched_charges.look(world.deps, account, limit=64))
@@ -161,7 +179,7 @@ async def test_polls_that_wait_for_the_budget_are_not_late(world: World, issued:
     """`fatura check` reports a late poll only if the budget would have allowed the poll. [D-55 budget]"""
     await world.sql("UPDATE invoice SET next_attempt_at = '2000-01-01'")
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 second'"
+        "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '1 second'"
     )
     assert await world.broken() == []
     await world.sql("UPDATE connection_health SET polls_from = now() - interval '1 hour'")

@@ -197,7 +197,7 @@ async def test_the_next_round_waits_until_the_budget_has_allowed_all_polls(world
     await notify(world)
     await advance(world)
     assert [row["made_due"] for row in await world.sql("SELECT made_due FROM poll_round")] == [2]
-    await world.sql("UPDATE connection_health SET polls_per_second = 2")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 120")
     await world.sql("UPDATE poll_round SET made_due = 180")  # as if the connection had 180 unpaid charges
 
     await notify(world)

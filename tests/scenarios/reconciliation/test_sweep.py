@@ -336,7 +336,7 @@ async def test_a_sweep_takes_its_pages_from_the_budget_of_polls(
 ) -> None:
     """[D-161, D-55 budget]"""
     await issued_invoice(world)
-    await world.sql("UPDATE connection_health SET polls_per_second = 1")
+    await world.sql("UPDATE connection_health SET polls_per_minute = 60")
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -352,7 +352,7 @@ async def test_a_sweep_takes_its_pages_from_the_budget_of_polls(
 
 async def test_a_spent_budget_puts_the_sweep_off(world: World, issued: Json) -> None:
     """[D-161, D-55 budget]"""
-    spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '2 minutes'"
+    spent = "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '2 minutes'"
     await world.sql(spent)
     await pay_silently(world)
     await sweep(world)
@@ -362,7 +362,7 @@ async def test_a_spent_budget_puts_the_sweep_off(world: World, issued: Json) -> 
 
 async def test_polls_that_use_up_the_budget_do_not_stop_the_sweep(world: World, issued: Json) -> None:
     """A run waits a short time for the budget. Each page of the list counts as one poll. [D-161, D-55 budget]"""
-    spent = "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '0.3 seconds'"
+    spent = "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '0.3 seconds'"
     await pay_silently(world)
     await world.sql("UPDATE connection_sweep SET next_sweep_at = '2000-01-01'")
     await world.sql(spent)
@@ -370,7 +370,7 @@ async def test_polls_that_use_up_the_budget_do_not_stop_the_sweep(world: World, 
     [before], _, [after] = await world.sql(free_from), await world.run("sweep"), await world.sql(free_from)
     assert after["polls_from"] - before["polls_from"] >= timedelta(seconds=1)
     assert (await stored_sweep(world))["next_sweep_at"] > await now(world)
-    await world.sql("UPDATE connection_health SET polls_per_second = NULL")
+    await world.sql("UPDATE connection_health SET polls_per_minute = NULL")
     await world.run("reconciliation")
     assert (await read(world, issued))["status"] == "paid"
 

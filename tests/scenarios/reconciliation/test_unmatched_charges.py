@@ -243,7 +243,7 @@ async def test_a_spent_budget_delays_the_looks(world: World, issued: Json, asked
     second = await double_silently(world, issued)
     await notify(world, second)
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 minute'"
+        "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '1 minute'"
     )
     await looked_at(world)
     assert asked.ids == []

@@ -18,7 +18,7 @@ from tests.support.webhook_steps import (
 )
 from tests.support.world import Json, World
 
-ONE_POLL_PER_SECOND = "UPDATE connection_health SET polls_per_second = 1"
+ONE_POLL_PER_SECOND = "UPDATE connection_health SET polls_per_minute = 60"
 ALL_LOOKS_DUE = "UPDATE unmatched_charge SET next_look_at = '2000-01-01' WHERE next_look_at IS NOT NULL"
 UNKNOWN_CHARGE, OTHER_UNKNOWN_CHARGE = f"sbx_{1:032x}", f"sbx_{2:032x}"
 
@@ -187,7 +187,7 @@ async def test_looks_leave_half_of_the_budget_to_polls(
 async def test_a_look_that_the_budget_refuses_stays_due(world: World) -> None:
     """The look is made as soon as the budget allows it. Until then, nothing is written. [D-162, D-55 budget]"""
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '1 minute'"
+        "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '1 minute'"
     )
     await named_by_webhook(world, {"gatewayInvoiceId": UNKNOWN_CHARGE})
     await world.sql(ALL_LOOKS_DUE)
@@ -205,7 +205,7 @@ async def test_a_test_clock_waits_for_the_budget(world: World, issued: Json) -> 
     """[D-55 budget, D-45]"""
     await paid_unnoticed(world, issued)
     await world.sql(
-        "UPDATE connection_health SET polls_per_second = 1, polls_from = now() + interval '0.3 seconds'"
+        "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + interval '0.3 seconds'"
     )
     await pass_time(world, days=1)
     assert (await read(world, issued))["status"] == "paid"

@@ -20,7 +20,7 @@ class PollRound:
     `next_step_at` is when the next round begins, or when the running round continues. A running round has visited the
     invoices with ids up to `done_to`; None means that no round is running. `began_at` is when the newest round began,
     and `made_due` is how many invoices it has made due. `again` is true if another round was requested while this one
-    ran. `polls_per_second` is the connection's budget of polls, or None if the connection has no limit.
+    ran. `polls_per_minute` is the connection's budget of polls, or None if the connection has no limit.
     """
 
     connection_id: UUID
@@ -29,7 +29,7 @@ class PollRound:
     done_to: UUID | None
     again: bool
     made_due: int
-    polls_per_second: int | None
+    polls_per_minute: int | None
 
 
 async def lock(tx: Tx, connection_id: UUID) -> PollRound:
@@ -44,7 +44,7 @@ async def lock(tx: Tx, connection_id: UUID) -> PollRound:
     found = await tx.fetchrow_as(
         PollRound,
         """
-        SELECT r.connection_id, r.next_step_at, r.began_at, r.done_to, r.again, r.made_due, h.polls_per_second
+        SELECT r.connection_id, r.next_step_at, r.began_at, r.done_to, r.again, r.made_due, h.polls_per_minute
         FROM poll_round r JOIN connection_health h ON h.connection_id = r.connection_id
         WHERE r.account_id = $1 AND h.account_id = $1 AND r.connection_id = $2 FOR NO KEY UPDATE OF r
         """,
@@ -59,7 +59,7 @@ async def claim(tx: Tx, *, now: datetime) -> PollRound | None:
     return await tx.fetchrow_as(
         PollRound,
         """
-        SELECT r.connection_id, r.next_step_at, r.began_at, r.done_to, r.again, r.made_due, h.polls_per_second
+        SELECT r.connection_id, r.next_step_at, r.began_at, r.done_to, r.again, r.made_due, h.polls_per_minute
         FROM poll_round r JOIN connection_health h ON h.connection_id = r.connection_id
         WHERE r.account_id = $1 AND h.account_id = $1 AND r.next_step_at <= $2
         ORDER BY r.next_step_at LIMIT 1 FOR NO KEY UPDATE OF r SKIP LOCKED

@@ -24,7 +24,7 @@ class StoredConnection:
     settings: Mapping[str, Any]
     credentials_sealed: bytes
     provider_account: str | None = None
-    polls_per_second: int | None = None
+    polls_per_minute: int | None = None
     health: ConnectionHealth = HEALTHY
     paused_at: datetime | None = None
 
@@ -62,9 +62,9 @@ async def insert(tx: Tx, stored: StoredConnection) -> None:
         connection.credentials_expire_at,
     )
     await tx.execute(
-        "INSERT INTO connection_health (account_id, connection_id, polls_per_second) VALUES ($1, $2, $3)",
+        "INSERT INTO connection_health (account_id, connection_id, polls_per_minute) VALUES ($1, $2, $3)",
         connection.connection_id,
-        stored.polls_per_second,
+        stored.polls_per_minute,
     )
 
 
@@ -95,9 +95,9 @@ async def update(tx: Tx, stored: StoredConnection) -> None:
         connection.credentials_expire_at,
     )
     await tx.execute(
-        "UPDATE connection_health h SET polls_per_second = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
+        "UPDATE connection_health h SET polls_per_minute = $3 WHERE h.account_id = $1 AND h.connection_id = $2",
         connection.connection_id,
-        stored.polls_per_second,
+        stored.polls_per_minute,
     )
 
 
@@ -133,7 +133,7 @@ async def find_all(tx: Tx) -> Sequence[StoredConnection]:
             g.min_amount_cents, g.min_installment_cents, g.product_catalog, g.refunds, g.settings,
             g.credentials_sealed, g.created_at, g.provider_account, g.credentials_expire_at, h.failures,
             h.failing_since, h.next_probe_at, h.probes, h.emitted, h.error_code, h.error_detail, h.paused_at,
-            h.polls_per_second, h.failed_reads, h.reads_failing_since, h.reads_reported, h.read_error_code,
+            h.polls_per_minute, h.failed_reads, h.reads_failing_since, h.reads_reported, h.read_error_code,
             h.read_error_detail
         FROM gateway_connection g JOIN connection_health h ON h.connection_id = g.connection_id
         WHERE g.account_id = $1 AND h.account_id = $1 ORDER BY g.connection_id
@@ -149,7 +149,7 @@ def _stored(row: Row) -> StoredConnection:
         settings,
         row["credentials_sealed"],
         row["provider_account"],
-        row["polls_per_second"],
+        row["polls_per_minute"],
         connection_health.health_of(row),
         row["paused_at"],
     )

@@ -22,7 +22,7 @@ class LockedBudget:
     """
 
     connection_id: UUID
-    polls_per_second: int | None
+    polls_per_minute: int | None
     free_from: datetime | None
     polled_named: bool
     is_failing: bool
@@ -30,7 +30,7 @@ class LockedBudget:
     @property
     def budget(self) -> PollBudget | None:
         """The budget of the connection, or None if the connection has no limit."""
-        return None if self.polls_per_second is None else PollBudget(self.polls_per_second, self.free_from)
+        return None if self.polls_per_minute is None else PollBudget(self.polls_per_minute, self.free_from)
 
 
 async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool) -> LockedBudget:
@@ -38,7 +38,7 @@ async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool) -> LockedBudget:
     found = await tx.fetchrow_as(
         LockedBudget,
         """
-        SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
+        SELECT h.connection_id, h.polls_per_minute, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
             CASE WHEN $3 THEN greatest(h.polls_from, h.looks_from) ELSE h.polls_from END AS free_from
         FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
         """,
@@ -58,11 +58,11 @@ async def lock_pollable(tx: Tx, *, now: datetime, real_now: datetime) -> Sequenc
     return await tx.fetch_as(
         LockedBudget,
         """
-        SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
+        SELECT h.connection_id, h.polls_per_minute, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
             h.polls_from AS free_from
         FROM connection_health h
         WHERE h.account_id = $1
-            AND (h.polls_per_second IS NULL OR coalesce(h.polls_from <= $3 OR h.polls_from > $4, true)
+            AND (h.polls_per_minute IS NULL OR coalesce(h.polls_from <= $3 OR h.polls_from > $4, true)
                 OR h.next_probe_at IS NOT NULL)
             AND coalesce((
                 SELECT true FROM invoice v
@@ -98,7 +98,7 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime, late: bool
     return await tx.fetch_as(
         LockedBudget,
         """
-        SELECT h.connection_id, h.polls_per_second, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
+        SELECT h.connection_id, h.polls_per_minute, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
             greatest(h.polls_from, h.looks_from) AS free_from
         FROM connection_health h CROSS JOIN LATERAL (SELECT coalesce((
             SELECT true FROM unmatched_charge u
@@ -110,10 +110,10 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime, late: bool
             ORDER BY l.next_check_at LIMIT 1
         ), false) AS late_look_ups) due
         WHERE h.account_id = $1
-            AND (h.polls_per_second IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3
+            AND (h.polls_per_minute IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3
                 OR greatest(h.polls_from, h.looks_from) > $4, true) OR h.next_probe_at IS NOT NULL)
             AND CASE WHEN $5 THEN due.late_look_ups ELSE due.looks END
-            AND (h.polls_per_second IS NULL OR h.next_probe_at IS NOT NULL
+            AND (h.polls_per_minute IS NULL OR h.next_probe_at IS NOT NULL
                 OR NOT (due.looks AND due.late_look_ups AND h.looked_late = $5) AND NOT (h.looked AND coalesce((
                     SELECT true FROM invoice v
                     WHERE v.account_id = $1 AND v.connection_id = h.connection_id AND v.polls_first

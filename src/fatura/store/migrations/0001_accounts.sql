@@ -177,7 +177,7 @@ CREATE TRIGGER gateway_connection_frozen BEFORE UPDATE ON gateway_connection
 -- must not wait for a request that changes the connection, and discovery reads the columns for all accounts.
 -- A connection is failing while `next_probe_at` (account's clock) is set. `lease_until` (real time) is when a worker's
 -- lease for the probe ends. `failed_reads` counts the failed reads since the last successful read; `reads_reported` is
--- true if these failures have lasted an hour. `polls_from` (real time) is when the budget of `polls_per_second` allows the next poll.
+-- true if these failures have lasted an hour. `polls_from` (real time) is when the budget of `polls_per_minute` allows the next poll.
 -- `told_expiry` is the end of the credentials about which an event has told the merchant.
 -- A look (D-162) or late look-up (D-125) must also wait until `looks_from`, because they use at most half of this budget.
 -- `polled_named` is true if the newest of the scheduled polls in this budget was of a charge that a webhook had named.
@@ -195,7 +195,7 @@ CREATE TABLE connection_health (
     error_detail text,
     paused_at timestamptz,
     lease_until timestamptz,
-    polls_per_second integer,
+    polls_per_minute integer,
     polls_from timestamptz,
     looks_from timestamptz,
     polled_named boolean NOT NULL DEFAULT false,
@@ -218,7 +218,7 @@ CREATE TABLE connection_health (
             ELSE next_probe_at IS NOT NULL AND emitted >= reads_reported
         END IS TRUE
         AND (failures = 0) = (failing_since IS NULL) AND (failures = 0) = (error_code IS NULL)
-        AND failures >= 0 AND probes >= 0 AND (polls_per_second >= 1 OR polls_per_second IS NULL) AND (error_code IS NULL) = (error_detail IS NULL)
+        AND failures >= 0 AND probes >= 0 AND (polls_per_minute >= 1 OR polls_per_minute IS NULL) AND (error_code IS NULL) = (error_detail IS NULL)
     ),
     CONSTRAINT connection_health_reads CHECK (
         failed_reads >= 0 AND (failed_reads >= 3 OR NOT reads_reported)

@@ -184,7 +184,7 @@ def _with_access(work: Work, connection: Connection, access: _Access) -> StoredC
     text = msgspec.json.encode({"credentials": access.credentials, "settings": secret})
     sealed = work.seal(text, place=connections.CREDENTIALS_PLACE, row_id=connection.connection_id)
     plain = {name: value for name, value in access.settings.items() if name not in hidden}
-    return StoredConnection(connection, plain, sealed, polls_per_second=capabilities.polls_per_second)
+    return StoredConnection(connection, plain, sealed, polls_per_minute=capabilities.polls_per_minute)
 
 
 def _capabilities(gateway: port.Gateway) -> port.Capabilities:

@@ -109,7 +109,7 @@ def _next_at(newest: PollRound, *, now: datetime, at_least: timedelta) -> dateti
     """
     assert newest.began_at is not None, "a round has begun"
     pause = at_least
-    if newest.polls_per_second is not None:
-        pause = max(pause, timedelta(seconds=newest.made_due / newest.polls_per_second))
+    if newest.polls_per_minute is not None:
+        pause = max(pause, newest.made_due * timedelta(minutes=1) / newest.polls_per_minute)
     began_at = min(newest.began_at, now)  # the stored instant is in the future if the clock was ahead
     return max(now, began_at + pause)

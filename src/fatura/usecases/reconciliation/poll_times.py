@@ -163,7 +163,7 @@ async def spend(work: Work, stored: StoredConnection) -> None:
 
 
 async def _budget(work: Work, stored: StoredConnection) -> PollBudget | None:
-    if stored.polls_per_second is None:
+    if stored.polls_per_minute is None:
         return None
     return (await poll_budgets.lock(work.tx, stored.connection.connection_id, of_looks=False)).budget
 

@@ -42,8 +42,8 @@ MIN_CENTS = 500
 """Lowest amount of a charge and of an installment."""
 PAGE_SIZE = 100
 """Number of payments in a page, the maximum of Asaas."""
-POLLS_PER_SECOND = 1
-"""Asaas allows an account 25,000 calls in 12 hours. A poll is one call, or two for a paid charge."""
+POLLS_PER_MINUTE = 15
+"""Asaas allows an account 25,000 calls in 12 hours. A poll is one call, or two for a paid charge: 21,600 at most."""
 _SERVER_ERROR = 500
 """The lowest status by which a server says that it failed."""
 
@@ -71,7 +71,7 @@ class AsaasGateway:
             idempotency="lookup",
             lists_charges=True,
             refunds="lookup",
-            polls_per_second=POLLS_PER_SECOND,
+            polls_per_minute=POLLS_PER_MINUTE,
             min_amount_cents=MIN_CENTS,
             min_installment_cents=MIN_CENTS,
         )

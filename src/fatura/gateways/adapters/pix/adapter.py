@@ -38,7 +38,7 @@ FIRST_WINDOW = timedelta(days=1)
 LONGEST_WINDOW = timedelta(days=4)
 """Longest interval of one list. Banco do Brasil refuses intervals of more than five days."""
 SHORTEST_WINDOW = timedelta(seconds=1)
-POLLS_PER_SECOND = 5
+POLLS_PER_MINUTE = 300
 _MAX_NAME = 200
 _MAX_TEXT = 140
 _SEPARATORS = re.compile(r"[.\-/ ]")
@@ -70,7 +70,7 @@ class PixGateway:
             idempotency="natural_id",
             lists_charges=True,
             refunds="key",
-            polls_per_second=POLLS_PER_SECOND,
+            polls_per_minute=POLLS_PER_MINUTE,
             credentials_expire_at=settings.certificate.expires_at,
         )
 

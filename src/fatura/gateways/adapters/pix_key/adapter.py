@@ -56,7 +56,7 @@ class PixKeyGateway:
             idempotency="natural_id",
             lists_charges=True,
             refunds="key",
-            polls_per_second=None,
+            polls_per_minute=None,
         )
 
     async def check_credentials(self) -> None:

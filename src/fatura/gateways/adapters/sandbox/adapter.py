@@ -53,7 +53,7 @@ class SandboxGateway:
             product_catalog=settings.product_catalog,
             idempotency="lookup",
             lists_charges=True,
-            polls_per_second=None,
+            polls_per_minute=None,
             min_amount_cents=settings.min_amount_cents,
             min_installment_cents=settings.min_installment_cents,
             refunds="key" if settings.refunds else "none",
