@@ -11,7 +11,6 @@ import pytest
 from fatura.domain.calendar import start_of_day
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
-from fatura.gateways.adapters.asaas.objects import cents
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.checked import CheckedGateway
 from fatura.gateways.port import (
@@ -23,6 +22,7 @@ from fatura.gateways.port import (
     RefundState,
     UnknownOutcomeError,
 )
+from fatura.gateways.reais import cents
 from tests.contract.asaas_provider import TODAY, AsaasProvider, opened_provider
 from tests.contract.provider import NOW, charge_request, refund_request
 from tests.doubles.server import Fault, Loss

@@ -18,10 +18,11 @@ import pytest
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.payments import EntryKind
 from fatura.gateways.adapters.asaas.charges import charge_of
-from fatura.gateways.adapters.asaas.objects import Customer, Payment, cents, read_as, refusal
+from fatura.gateways.adapters.asaas.objects import Customer, Payment, read_as, refusal
 from fatura.gateways.adapters.asaas.webhook import TOKEN_HEADER, hint
 from fatura.gateways.http import ProviderClient
 from fatura.gateways.port import ChargeState, Webhook
+from fatura.gateways.reais import cents
 from tests.contract.asaas_provider import TODAY, AsaasProvider
 from tests.contract.provider import NOW, charge_request, refund_request
 from tests.doubles.asaas.contract import given_contract

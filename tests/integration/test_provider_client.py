@@ -144,6 +144,7 @@ async def test_requests_are_sent_as_they_should(local: ProviderClient) -> None:
         (404, PermanentError, PermanentError),
         (408, TransientError, UnknownOutcomeError),
         (409, TransientError, UnknownOutcomeError),
+        (424, TransientError, UnknownOutcomeError),
         (422, PermanentError, PermanentError),
         (429, TransientError, TransientError),
         (500, TransientError, UnknownOutcomeError),

@@ -51,11 +51,12 @@ MAX_TEXT = 500
 _SECRET_CHARS = 8
 """A header value of this length or longer is treated as a secret."""
 
-_UNCLEAR = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.LOCKED, HTTPStatus.TOO_EARLY}
+_UNCLEAR = {408, 409, 423, 424, 425}
 """Statuses that say nothing about the data of a request. A write may have taken effect."""
 
 Refusal = Callable[[bytes], tuple[str, str] | None]
 """Reads the provider's code and text from the body of an error, or returns None."""
+Pairs = Mapping[str, str]
 T = TypeVar("T")
 
 
@@ -63,14 +64,12 @@ T = TypeVar("T")
 class Access:
     """What the calls of some connections need beside headers: URL parameters, a client certificate, OAuth2 tokens."""
 
-    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    query: Pairs = field(default_factory=dict[str, str])
     certificate: ClientCertificate | None = None
     tokens: TokenRequest | None = None
 
 
 NO_ACCESS = Access()
-
-
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -90,7 +89,7 @@ class ProviderCalls:
         client: "ProviderClient",
         base_url: str,
         *,
-        headers: Mapping[str, str],
+        headers: Pairs,
         place: asyncio.Semaphore,
         refusal: Refusal,
         access: Access,
@@ -103,7 +102,7 @@ class ProviderCalls:
         self._refusal = refusal
         self._ends_at = time.monotonic() + DEADLINE_SECONDS
         self._access = access
-        self._secrets = {*headers.values(), *access.query.values()}
+        self._secrets = {*(each.removeprefix("Bearer ") for each in headers.values()), *access.query.values()}
         self._token_key = b""
         if access.tokens is not None:
             digest = b"" if access.certificate is None else access.certificate.digest
@@ -115,53 +114,69 @@ class ProviderCalls:
         path: str,
         answer: type[T],
         *,
-        query: Mapping[str, str] | None = None,
+        query: Pairs | None = None,
+        headers: Pairs | None = None,
         may_be_absent: bool = False,
     ) -> T:
-        """Send a GET, and decode the JSON of the answer. `path` must not need escaping.
+        """Send a GET, and decode the JSON of the answer. `path` must not need escaping. `headers` are not secret.
 
         Raises TransientError, AuthFailedError, InvalidAnswerError, PermanentError. A 404 raises NotFoundError if
         `may_be_absent` is true.
         """
-        found = await self._ask("GET", path, query=query)
+        found = await self._ask("GET", path, query=query, headers=headers)
         return self._decoded(found, answer, writes=False, may_be_absent=may_be_absent)
 
     async def write(
-        self, method: str, path: str, *, answer: type[T], body: object = None, may_be_absent: bool = False
+        self,
+        method: str,
+        path: str,
+        *,
+        answer: type[T],
+        body: object = None,
+        headers: Pairs | None = None,
+        may_be_absent: bool = False,
     ) -> T:
         """Send a request that changes something, and decode the JSON of the answer. Decimals become JSON numbers.
 
+        `headers` are those of this request, such as an idempotency key. They are not secret.
         The request is sent a second time only after a 401, with a new token. Raises the errors of `read`, and
         UnknownOutcomeError if the request may have had an effect. TransientError means that it had none.
         """
         content = None if body is None else _ENCODER.encode(body)
-        found = await self._ask(method, path, content=content)
+        found = await self._ask(method, path, content=content, headers=headers)
         return self._decoded(found, answer, writes=True, may_be_absent=may_be_absent)
 
     async def _ask(
-        self, method: str, path: str, *, query: Mapping[str, str] | None = None, content: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Pairs | None = None,
+        content: bytes | None = None,
+        headers: Pairs | None = None,
     ) -> tuple[int, bytes]:
         """Send a request, and return the status and the body of the answer.
 
         If the provider refuses the token, send the request once more, with a new token. The refused request had no
         effect.
         """
-        found = await self._send(method, path, query=query, content=content)
+        headers = {**self._headers, **(headers or {})}
+        found = await self._send(method, path, headers, query=query, content=content)
         if found[0] == HTTPStatus.UNAUTHORIZED and self._access.tokens is not None:
-            found = await self._send(method, path, query=query, content=content)
+            found = await self._send(method, path, headers, query=query, content=content)
         return found
 
     async def _send(
-        self, method: str, path: str, *, query: Mapping[str, str] | None, content: bytes | None
+        self, method: str, path: str, headers: Pairs, *, query: Pairs | None, content: bytes | None
     ) -> tuple[int, bytes]:
         """Send a request with the connection's token, if it uses tokens. Forget a token that is refused."""
         query = {**self._access.query, **(query or {})}
         if self._access.tokens is None:
-            return await self._in_turn(method, path, self._headers, query=query, content=content)
+            return await self._in_turn(method, path, headers, query=query, content=content)
         tokens, key = self._client.tokens, self._token_key
         token = await tokens.get(key, self._new_token)
         self._secrets.add(token)
-        headers = {**self._headers, "Authorization": f"Bearer {token}"}
+        headers = {**headers, "Authorization": f"Bearer {token}"}
         found = await self._in_turn(method, path, headers, query=query, content=content)
         if found[0] == HTTPStatus.UNAUTHORIZED:
             tokens.forget(key, token)
@@ -182,9 +197,9 @@ class ProviderCalls:
         self,
         method: str,
         path: str,
-        headers: Mapping[str, str],
+        headers: Pairs,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Pairs | None = None,
         content: bytes | None = None,
         url: str | None = None,
     ) -> tuple[int, bytes]:
@@ -210,9 +225,9 @@ class ProviderCalls:
         self,
         method: str,
         url: str,
-        given: Mapping[str, str],
+        given: Pairs,
         *,
-        query: Mapping[str, str] | None,
+        query: Pairs | None,
         content: bytes | None,
     ) -> tuple[int, bytes]:
         certificate = self._access.certificate
@@ -312,7 +327,7 @@ class ProviderClient:
         self,
         base_url: str,
         *,
-        headers: Mapping[str, str],
+        headers: Pairs,
         connection_id: UUID,
         refusal: Refusal,
         access: Access = NO_ACCESS,

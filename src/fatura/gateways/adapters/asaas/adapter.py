@@ -28,7 +28,6 @@ from fatura.gateways.adapters.asaas.objects import (
     Refund,
     Wallet,
     read_as,
-    reais,
     refusal,
 )
 from fatura.gateways.adapters.asaas.pay_data import pay_data
@@ -37,6 +36,7 @@ from fatura.gateways.adapters.asaas.settings import URLS, AsaasSettings, parse
 from fatura.gateways.adapters.asaas.webhook import hint
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.http import ProviderCalls, ProviderClient
+from fatura.gateways.reais import reais
 
 MIN_CENTS = 500
 """Lowest amount of a charge and of an installment."""

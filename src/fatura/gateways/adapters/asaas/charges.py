@@ -12,19 +12,10 @@ from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.charge import PayData
 from fatura.domain.payments import EntryKind
 from fatura.gateways import port
-from fatura.gateways.adapters.asaas.objects import (
-    Chargeback,
-    NamedPayment,
-    Payment,
-    Refund,
-    cents,
-    instant,
-    read_as,
-    reais,
-    rounded_cents,
-)
+from fatura.gateways.adapters.asaas.objects import Chargeback, NamedPayment, Payment, Refund, instant, read_as
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.port import ChargeState, RefundState
+from fatura.gateways.reais import cents, reais, rounded_cents
 
 CURRENCY = "BRL"
 STATES: Mapping[str, ChargeState] = {

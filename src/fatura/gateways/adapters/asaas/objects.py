@@ -4,7 +4,7 @@ Amounts are reais. They are decoded as Decimal from the text of the JSON number,
 """
 
 from datetime import UTC, date, datetime, time
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import TypeVar
 
 import msgspec
@@ -13,8 +13,6 @@ from fatura.domain.calendar import ZONE
 from fatura.gateways.answers import InvalidFieldError
 
 T = TypeVar("T")
-_MAX_DIGITS = 15
-"""Maximum number of digits of an amount in reais. Decimals such as 1E+999999 would fill the memory as integers."""
 
 
 class Refund(msgspec.Struct, rename="camel", frozen=True):
@@ -118,27 +116,6 @@ def read_as(raw: bytes | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidFieldError(f"a {kind.__name__} of Asaas cannot be read: {error}") from None
-
-
-def cents(reais: Decimal) -> int:
-    """Convert reais to cents. Raises InvalidFieldError if the amount has a fraction of a cent, or is too large."""
-    if reais.is_finite() and reais.adjusted() < _MAX_DIGITS:
-        scaled = reais.scaleb(2)
-        if scaled == scaled.to_integral_value():
-            return int(scaled)
-    raise InvalidFieldError("an amount of Asaas is not a number of cents")
-
-
-def rounded_cents(reais: Decimal) -> int:
-    """Convert reais to cents, and round a fraction of a cent. Raises InvalidFieldError if the amount is too large."""
-    if reais.is_finite() and reais.adjusted() < _MAX_DIGITS:
-        return int(reais.scaleb(2).to_integral_value(ROUND_HALF_UP))
-    raise InvalidFieldError("an amount of Asaas is not a number of cents")
-
-
-def reais(amount_cents: int) -> msgspec.Raw:
-    """Return the JSON number for an amount."""
-    return msgspec.Raw(f"{amount_cents // 100}.{amount_cents % 100:02}".encode())
 
 
 def instant(text: str) -> datetime:

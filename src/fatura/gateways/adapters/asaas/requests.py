@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from fatura.domain.calendar import local_date
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways.adapters.asaas import charges
-from fatura.gateways.adapters.asaas.objects import reais
 from fatura.gateways.port import ChargeRequest, PermanentError
+from fatura.gateways.reais import reais
 
 SENT_WITHIN = timedelta(minutes=15)
 """Maximum time from the reservation of a request until Asaas checks its due date."""
