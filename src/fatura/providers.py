@@ -6,6 +6,8 @@ from functools import partial
 from fatura.domain.credentials import Mode
 from fatura.gateways.adapters.asaas import settings as asaas
 from fatura.gateways.adapters.asaas.adapter import AsaasGateway
+from fatura.gateways.adapters.mercado_pago import settings as mercado_pago
+from fatura.gateways.adapters.mercado_pago.adapter import MercadoPagoGateway
 from fatura.gateways.adapters.pix import settings as pix
 from fatura.gateways.adapters.pix.adapter import PixGateway
 from fatura.gateways.adapters.pix_key import settings as pix_key
@@ -28,10 +30,14 @@ def providers(db: Database, calls: ProviderClient) -> Providers:
     of_pix_key = partial(PixKeyGateway, db)
     of_asaas = partial(AsaasGateway, calls)
     of_pix = partial(PixGateway, calls)
+    of_mercado_pago = partial(MercadoPagoGateway, calls)
     return {
         SandboxGateway.provider: Provider(of_sandbox, frozenset({Mode.SANDBOX}), sandbox.FIELDS),
         PixKeyGateway.provider: Provider(of_pix_key, live, pix_key.FIELDS, returns_money=False),
         AsaasGateway.provider: Provider(of_asaas, live, asaas.FIELDS, asaas.CREDENTIALS),
         PixGateway.provider: Provider(of_pix, live, pix.FIELDS, pix.CREDENTIALS),
+        MercadoPagoGateway.provider: Provider(
+            of_mercado_pago, live, mercado_pago.FIELDS, mercado_pago.CREDENTIALS
+        ),
         RecoveryGateway.provider: Provider(RecoveryGateway, live),
     }

@@ -28,6 +28,7 @@ class AsaasProvider:
     signs_webhook_bodies: bool = False
     lists_canceled: bool = False
     shows_refusals: bool = False
+    shows_lost_refunds: bool = True
 
     async def connect(self) -> Gateway:
         return self.gateway(self.double.open_account(), webhookToken=uuid4().hex)

@@ -55,6 +55,7 @@ class PixKeyProvider:
     signs_webhook_bodies: bool = True
     lists_canceled: bool = True
     shows_refusals: bool = True
+    shows_lost_refunds: bool = True
     databases: dict[int, FailingDatabase] = field(default_factory=dict[int, FailingDatabase])
 
     async def connect(self, **settings: Any) -> Gateway:

@@ -48,6 +48,7 @@ class PixProvider:
     signs_webhook_bodies: bool = False
     lists_canceled: bool = True
     shows_refusals: bool = True
+    shows_lost_refunds: bool = True
 
     def bank(self) -> Bank:
         """Return a profile for the double."""

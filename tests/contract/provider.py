@@ -23,7 +23,8 @@ class Provider(Protocol):
     """A test double of a payment provider. Tests use it to open connections, change charges and cause faults.
 
     `signs_webhook_bodies`: a webhook with a changed body is refused. `lists_canceled`: `charges_since` also returns
-    canceled charges. `shows_refusals`: a charge whose card was refused has the state REFUSED.
+    canceled charges. `shows_refusals`: a charge whose card was refused has the state REFUSED. `shows_lost_refunds`: a
+    charge shows a refund with the engine's id even if the answer to its request was lost.
     """
 
     @property
@@ -34,6 +35,9 @@ class Provider(Protocol):
 
     @property
     def shows_refusals(self) -> bool: ...
+
+    @property
+    def shows_lost_refunds(self) -> bool: ...
 
     async def connect(self) -> Gateway:
         """Return a connection in a new account whose clock shows `NOW`. All capabilities are enabled."""

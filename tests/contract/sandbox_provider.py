@@ -30,6 +30,7 @@ class SandboxProvider:
     signs_webhook_bodies: bool = True
     lists_canceled: bool = True
     shows_refusals: bool = True
+    shows_lost_refunds: bool = True
 
     async def add(self, *, account_id: UUID | None = None, **settings: Any) -> ConnectionConfig:
         """Insert a sandbox connection, by default in a new account."""

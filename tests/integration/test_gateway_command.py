@@ -148,6 +148,8 @@ def in_terminal(api: Api, api_key: str, *, answers: str) -> tuple[int, str]:
         (["nubank"], "belongs to a live account, which cannot connect nubank; it can connect "),
         (["asaas"], "--set accessToken=@FILE  API key"),
         (["asaas", "--set", "accessToken=short"], "use accessToken=@FILE"),
+        (["mercado_pago"], "--set accessToken=@FILE  access token of your application"),
+        (["mercado_pago", "--set", "webhookSecret=short"], "use webhookSecret=@FILE"),
         (["pix_key"], "--set merchantCity=VALUE  your city"),
         (["pix_key", *VALUES, "--set", "color=red"], "one of these names: pixKey, merchantName"),
         (["pix_key", *VALUES, "--set", "pixKey"], "--set: write NAME=VALUE"),
