@@ -46,11 +46,13 @@ async def test_a_new_sandbox_account_has_one_connection(world: World):
                     "settings": {},
                     "createdAt": connection["createdAt"],
                     "health": WELL,
+                    "reconciliation": dict(connection["reconciliation"]),
                 }
             ],
         },
     )
     assert INSTANT.fullmatch(connection["createdAt"])
+    del connection["reconciliation"]
     assert (await world.get(GATEWAYS)).json == {"data": [connection]}
 
 

@@ -53,6 +53,26 @@ class Connection:
         return self.min_amount_cents is not None or self.min_installment_cents is not None
 
 
+MAX_COUNTED = 1000
+"""Highest number of charges that `Reconciliation` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """How far the engine has compared its charges with those of a gateway (D-269).
+
+    `compared_to` is the end of the newest complete nightly comparison, or the creation of the connection.
+    `polls_allowed_at` is None if the connection's budget allows a poll now.
+    """
+
+    compared_to: datetime
+    next_comparison_at: datetime
+    poll_due_since: datetime | None
+    polls_allowed_at: datetime | None
+    unknown_charges: int
+    unmatched_charges: int
+
+
 def installments_of(method: PaymentMethod, max_installments: int) -> int | None:
     """Return the installments of an invoice; None for a single payment and for methods other than card (D-25)."""
     return max_installments if method is PaymentMethod.CARD and max_installments > 1 else None

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Self
 from msgspec import Meta
 
 from fatura.domain.account import Account
-from fatura.domain.connection import Connection
+from fatura.domain.connection import MAX_COUNTED, Connection, Reconciliation
 from fatura.domain.credentials import ApiKey, Mode, Scope
 from fatura.domain.gateway_health import HEALTHY, CallError, ConnectionHealth, HealthState
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
-from fatura.views.view import Currency, Id, Instant, ListView, Ordinal, PageView, View, instant
+from fatura.views.view import Count, Currency, Id, Instant, ListView, Ordinal, PageView, View, instant
 
 
 class ApiKeyView(View):
@@ -165,6 +165,61 @@ class ConnectionView(View):
         return cls.from_attributes(connection, settings=settings, health=shown)
 
 
+class ReconciliationView(View):
+    """How far Fatura has compared its charges with those of the gateway (D-269)."""
+
+    compared_to: Annotated[
+        Instant,
+        Meta(
+            description="Until when the newest complete nightly comparison covers; before the first one, when the "
+            "connection was made."
+        ),
+    ]
+    next_comparison_at: Annotated[
+        Instant, Meta(description="When the nightly comparison begins or continues.")
+    ]
+    poll_due_since: Annotated[
+        Instant | None,
+        Meta(description="Since when the poll that has waited longest is due; null if no poll waits."),
+    ]
+    polls_allowed_at: Annotated[
+        Instant | None,
+        Meta(
+            description="When the provider's limit of calls allows the next poll; null if it allows one now."
+        ),
+    ]
+    unknown_charges: Annotated[
+        Count,
+        Meta(
+            le=MAX_COUNTED,
+            description="Charges of which Fatura does not know whether the gateway created them, because the answer "
+            f"was lost; at most {MAX_COUNTED} are counted.",
+        ),
+    ]
+    unmatched_charges: Annotated[
+        Count,
+        Meta(
+            le=MAX_COUNTED,
+            description="Charges at the gateway that Fatura watches although they are not the charge of an invoice, "
+            f"such as second charges; at most {MAX_COUNTED} are counted.",
+        ),
+    ]
+
+    @classmethod
+    def of(cls, found: Reconciliation) -> Self:
+        return cls.from_attributes(found)
+
+
+class IntegratedConnectionView(ConnectionView):
+    """A connection to a payment gateway, with the progress of its reconciliation."""
+
+    reconciliation: ReconciliationView
+
+    @classmethod
+    def with_reconciliation(cls, connection: ConnectionView, found: Reconciliation) -> Self:
+        return cls.from_attributes(connection, reconciliation=ReconciliationView.of(found))
+
+
 class ConnectionListView(ListView[ConnectionView]):
     """All gateway connections, oldest first."""
 
@@ -181,8 +236,8 @@ class IntegrationView(View):
     account_id: Id
     mode: Mode
     currency: Currency
-    gateways: list[ConnectionView]
+    gateways: list[IntegratedConnectionView]
 
     @classmethod
-    def of(cls, account: Account, gateways: list[ConnectionView]) -> Self:
+    def of(cls, account: Account, gateways: list[IntegratedConnectionView]) -> Self:
         return cls.from_attributes(account, gateways=gateways)

@@ -71,6 +71,7 @@ CREATE UNIQUE INDEX charge_one_live ON charge (account_id, invoice_id)
     WHERE stage IN ('sending', 'unknown', 'absent', 'parked', 'open', 'refused');
 CREATE UNIQUE INDEX charge_gateway_id_once ON charge (account_id, connection_id, gateway_invoice_id)
     WHERE gateway_invoice_id IS NOT NULL;
+CREATE INDEX charge_unknown ON charge (account_id, connection_id) WHERE stage = 'unknown';
 CREATE INDEX charge_call ON charge (account_id, call_ends_at) WHERE call_ends_at IS NOT NULL;
 
 -- A test checks that the pairs of stages below are those of `fatura.domain.charge`.

@@ -27,7 +27,7 @@ from fatura.store.catalog import mirrors
 from fatura.store.charging import connection_sweeps
 from fatura.store.charging import poll_rounds as stored_rounds
 from fatura.store.connections import connection_health as stored_health
-from fatura.store.connections import connections
+from fatura.store.connections import connections, reconciliation
 from fatura.store.connections.connections import StoredConnection
 from fatura.store.vault import KeyRingError
 from fatura.usecases.audit_draft import AuditDraft
@@ -35,7 +35,12 @@ from fatura.usecases.connections import connection_health, credential_checks, po
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import LaneName, Work, in_audited_transaction, in_transaction
-from fatura.views.integration import ConnectionListView, ConnectionView, IntegrationView
+from fatura.views.integration import (
+    ConnectionListView,
+    ConnectionView,
+    IntegratedConnectionView,
+    IntegrationView,
+)
 
 MAX_CONNECTIONS = 50
 """Maximum number of an account's connections. Every read of connections reads all of them (D-177)."""
@@ -384,5 +389,10 @@ async def read_all(work: Work) -> ConnectionListView:
 
 
 async def integration(work: Work) -> IntegrationView:
-    """Return the account and its gateway connections (spec 4.6)."""
-    return IntegrationView.of(work.account, (await read_all(work)).data)
+    """Return the account, and its gateway connections with the progress of their reconciliation (spec 4.6, D-269)."""
+    found = await reconciliation.find_all(work.tx, now=work.now, real_now=work.deps.clock())
+    shown_ones = [
+        IntegratedConnectionView.with_reconciliation(shown(each), found[each.connection.connection_id])
+        for each in await connections.find_all(work.tx)
+    ]
+    return IntegrationView.of(work.account, shown_ones)

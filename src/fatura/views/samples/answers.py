@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from fatura.domain.audit import ActorKind
 from fatura.domain.audit_actions import PRODUCT_UPDATE
+from fatura.domain.connection import Reconciliation
 from fatura.domain.connection_move import ConnectionMove, MoveStatus
 from fatura.domain.credentials import ApiKey, Scope
 from fatura.domain.delivery import Attempt, AttemptResult, DeliveryStatus, Outcome, Webhook
@@ -26,6 +27,7 @@ from fatura.views.integration import (
     ApiKeyView,
     ConnectionListView,
     ConnectionView,
+    IntegratedConnectionView,
     IntegrationView,
     NewApiKeyView,
     NewSecretView,
@@ -209,7 +211,17 @@ _ALL: tuple[View, ...] = (
         next_attempt_at=None,
         data=[DeliveryAttemptView.of(_DELIVERY, shows_path=True)],
     ),
-    IntegrationView.of(story.ACCOUNT, [ConnectionView.of(CONNECTION, settings={})]),
+    IntegrationView.of(
+        story.ACCOUNT,
+        [
+            IntegratedConnectionView.with_reconciliation(
+                ConnectionView.of(CONNECTION, settings={}),
+                Reconciliation(
+                    AT, AT + timedelta(days=1), None, None, unknown_charges=0, unmatched_charges=0
+                ),
+            )
+        ],
+    ),
     NewApiKeyView.of(_API_KEY, key=_KEY),
     _page(ApiKeyPageView, ApiKeyView.of(_API_KEY)),
     AuditLogView(data=[_AUDIT_ENTRY], next_cursor="42"),
