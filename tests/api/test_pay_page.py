@@ -253,7 +253,7 @@ async def test_an_unexpected_error_has_a_page(world: World, monkeypatch: pytest.
 
 
 async def test_a_long_query_is_ignored(world: World) -> None:
-    """Reading a long query would cost more than refusing a guessed link. [D-258]"""
+    """A guessed link must be cheap to refuse, so the page does not read a long query. [D-258]"""
     for length, language in ((MAX_QUERY_BYTES, "en"), (MAX_QUERY_BYTES + 1, "pt-BR")):
         shown = await open_page(world, "x", f"?lang=en&{'a' * (length - 8)}")
         assert (shown.status, shown.headers["content-language"]) == (404, language)

@@ -119,7 +119,7 @@ class EndpointHealth:
     real_failing_since: datetime | None
 
     def without_stale_failures(self, *, now: datetime) -> "EndpointHealth":
-        """Return the health; clear its failures if STALE_AFTER has passed since `next_attempt_at`."""
+        """Return this health, without its failures if STALE_AFTER has passed since `next_attempt_at`."""
         if self.next_attempt_at is None or now - self.next_attempt_at < STALE_AFTER:
             return self
         return replace(self, failures=0, failing_since=None, real_failing_since=None)

@@ -75,11 +75,16 @@ class ChargePayments:
     def may_have(self, payment: StatementPayment) -> bool:
         """Return whether the charge may already have this payment, under another id of the bank.
 
-        The result is True if one of the charge's payments has the same amount and Sao Paulo date, or if its payments
-        cover its amount. A stored payment may also have another date (`MAX_DAYS_APART`), unless both payments have
-        end-to-end ids. For a guessed payment, the result is also True if the charge is not open or has any payment.
-        If a person confirmed the payment, the result is False. For a charge with MAX_PAYMENTS payments, the result is
-        always True.
+        The first rule that applies decides:
+
+        - If the charge has MAX_PAYMENTS payments, the result is True.
+        - If a person confirmed the payment, the result is False.
+        - If the charge's payments cover the charge's amount, the result is True.
+        - If one of these payments has the same amount and the same date in Sao Paulo, the result is True. A stored
+          payment may have a date that is up to MAX_DAYS_APART days away, unless both payments have end-to-end ids.
+        - If the payment is a guess, and the charge is not open or has a payment, the result is True.
+
+        Otherwise, the result is False.
         """
         if self.count >= MAX_PAYMENTS:
             return True

@@ -187,8 +187,8 @@ class Charge:
     `entries` are all payments, refunds and disputes of the charge so far, including part payments of an open charge and
     payments of a canceled charge. `refunds` are the refunds that `refund_charge` asked for, in any state; leave them
     out if the provider does not return the `refund_id`. `due_date` is None if the provider does not return it. `pay`
-    says how the payer can pay the charge; leave out what the provider does not return. Only `create_charge` and
-    `find_charges` must return it in full; the engine keeps what it has already. `created_at` is when the provider
+    says how the payer can pay the charge, as far as the provider returns it. Only `create_charge` and `find_charges`
+    must return all of it, because the engine keeps the pay data that it has stored. `created_at` is when the provider
     created the charge; the charges of `charges_since` must have it.
     """
 

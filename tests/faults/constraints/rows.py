@@ -303,8 +303,8 @@ FROZEN = rows("""
     pricing_attempt_frozen | pricing_attempt  | outcome = NULL             | cap_cents request_body created_at
 """)  # noqa: E501 - wrapped rows would be hard to read
 
-# Tables whose trigger refuses every DELETE.
-NEVER_DELETED = rows("""
+# Triggers that refuse a DELETE. Some of them allow the retention of old rows to delete (D-246).
+DELETE_REFUSED = rows("""
     trigger               | table
     event_deleted         | event
     audit_entry_kept      | audit_entry

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.faults.constraints.catalog import CHECK, FOREIGN, TRIGGER, UNIQUE, Catalog, Constraint
-from tests.faults.constraints.rows import CHECKS, FROZEN, NEVER_DELETED, NO_FOREIGN_KEY, UNIQUE_ROWS
+from tests.faults.constraints.rows import CHECKS, DELETE_REFUSED, FROZEN, NO_FOREIGN_KEY, UNIQUE_ROWS
 from tests.faults.constraints.trials import Statement, Violation
 from tests.support import invoice_table
 
@@ -56,7 +56,7 @@ class Violations:
             constraint = self.catalog.get(TRIGGER, table, name)
             every = list(self.catalog.columns[table]) if columns == "*" else columns.split()
             yield from (self._change(constraint, column, when=when) for column in every)
-        for name, table in NEVER_DELETED:
+        for name, table in DELETE_REFUSED:
             yield Violation(self.catalog.get(TRIGGER, table, name), "a DELETE", (f"DELETE FROM {table}", ()))  # noqa: S608 - written by hand
         yield from self._invoice_moves(self.catalog.get(TRIGGER, "invoice", "invoice_moves"))
 

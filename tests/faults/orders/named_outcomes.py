@@ -17,8 +17,8 @@ class NamedOutcome:
     `reference` names that execution: both operations in serial order (`a b` or `b a`), or one operation alone (`a` or
     `b`). `answers` has, by operation, a regular expression for the response, if it differs. Rows of `ignored_tables`
     are not compared. `other_references` maps a table to another execution, whose rows of this table must be equal. If
-    `ignored_tables` or `other_references` is not empty, all new ids count as equal, because the name of an id depends
-    on the rows of all tables.
+    `ignored_tables` or `other_references` is not empty, all new ids count as equal. `outcome_of` names a new id after
+    all rows that contain the id, so a row that may differ would change names in other tables.
     """
 
     reason: str

@@ -48,7 +48,7 @@ async def pay_unsure(world: World, invoice: Json, fault: str, *, key: str) -> No
 
 @pytest.mark.parametrize("dead", ["none", "reissue", "cancel"])
 async def test_a_repeated_payment_is_newer_than_a_dead_request(world: World, dead: str) -> None:
-    """The payment a is lost. The process of the request b dies before its call. Then a is repeated, and lost again.
+    """The payment `a` is lost. The process of the request `b` dies before its call. The repeat of `a` is lost too.
 
     [D-171, D-52]
     """
@@ -65,7 +65,7 @@ async def test_a_repeated_payment_is_newer_than_a_dead_request(world: World, dea
 
 @pytest.mark.parametrize("dead", ["none", "reissue", "cancel"])
 async def test_a_poll_during_a_repeat_does_not_apply_a_dead_request(world: World, dead: str) -> None:
-    """The payment a is lost, and the process of the request b dies. A poll runs while a is repeated.
+    """The payment `a` is lost. The process of the request `b` dies. A poll runs while the client repeats `a`.
 
     [D-171, D-52]
     """

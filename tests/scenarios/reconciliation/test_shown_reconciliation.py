@@ -28,7 +28,7 @@ async def test_a_new_connection_has_nothing_to_reconcile(world: World) -> None:
 
 
 async def test_doubts_and_late_polls_are_shown(world: World) -> None:
-    """A lost answer, a charge that only a webhook names, a due poll and a used budget. [D-269, D-33, D-162, D-55 budget]"""
+    """A lost answer, a charge that only a webhook names, and a poll without a budget. [D-269, D-33, D-55 budget]"""
     await issued_with_webhooks(world)
     await ready_invoice(world)
     await queue_fault(world, "create_charge", "timeout_before")

@@ -237,7 +237,8 @@ async def _record(work: Work, call: GatewayCall, answer: FoundCharges | None) ->
     """
     if answer is None or not await frozen_accounts.may_record(work.tx):
         return []  # `_claim` has scheduled the look-up again
-    # this look-up has not read the known charges: without their ids, `outcomes` makes issuance read them
+    # This look-up does not read all known charges. Without their ids, `outcomes.record` treats them as newly found,
+    # and lets issuance look them all up.
     call = replace(call, charge=replace(call.charge, known_charge_ids=()))
     found, connection_id = answer.charges, call.charge.connection_id
     before = await charges.lock_one(work.tx, call.charge)

@@ -1,4 +1,4 @@
-"""Schedule looks at charges that the engine has not stored. `unmatched_charges` makes these looks (D-162)."""
+"""Plan when the engine looks at charges that it has not stored. `unmatched_charges` makes these looks (D-162)."""
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta

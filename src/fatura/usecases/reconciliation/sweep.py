@@ -316,9 +316,9 @@ def _differs(own: OwnCharge, listed: Charge) -> bool:
 async def _act_on_unmatched(
     work: Work, connection_id: UUID, unmatched: Sequence[Charge], new_entries: set[str]
 ) -> Counter[str]:
-    """Schedule looks at charges of the connection's invoices, if the charges are payable or have new entries.
+    """Schedule a look (D-162) for each unmatched charge that is payable or has new entries.
 
-    Ignore charges of another connection's invoices, unless `fatura restored` reported them for this connection (D-123).
+    Leave out charges without an invoice of this connection, unless `fatura restored` reported them for it (D-123).
     """
     connections = await listed_charges.connections(work.tx, [each.invoice_id for each in unmatched])
     reported = await stored_unmatched.reported(work.tx, connection_id, [each.charge_id for each in unmatched])

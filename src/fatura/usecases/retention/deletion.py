@@ -60,7 +60,7 @@ async def _delete_events(work: Work, claimed: Progress, stored_to: datetime) -> 
     If the events have at least ATTEMPTS attempts, delete only ATTEMPTS attempts, and no event. The lock of the webhook
     keeps workers and `redeliver` from using these events at the same time.
     """
-    # lock this row before the webhook, as `_delete_attempts` does
+    # `_delete_attempts` runs with this row locked, and then locks the webhook; the same order avoids deadlocks
     await progress.lock(work.tx, Kind.DELIVERIES)
     await webhooks.lock(work.tx)
     after = claimed.deleted_to
