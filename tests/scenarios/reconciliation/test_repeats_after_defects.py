@@ -11,8 +11,9 @@ from fatura.gateways.port import Charge, RefundRequest
 from tests.support.refund_steps import paid_invoice, refund, refunded_at_gateway
 from tests.support.refused_writes import refuse
 from tests.support.reissue_steps import unpaid_invoice
-from tests.support.sandbox_steps import cancel, charge_statuses, now, pass_time, read
+from tests.support.sandbox_steps import cancel, charge_statuses, connection_id, now, pass_time, read
 from tests.support.sweep_steps import NO_SWEEP, double_silently, sweep
+from tests.support.webhook_steps import Hook, issued_with_webhooks
 from tests.support.world import World
 
 
@@ -69,6 +70,33 @@ async def test_a_sweep_whose_list_cannot_be_read(world: World, monkeypatch: pyte
     await world.sql("UPDATE connection_sweep SET next_sweep_at = $1", await now(world))
     await run_for_an_hour(world, "sweep")
     assert 5 <= len(calls) <= 8
+
+
+async def test_a_charge_that_cannot_be_looked_at_is_not_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a webhook named the second charge. Three hours later, the adapter can read it. [D-162, D-186]"""
+    issued = await issued_with_webhooks(world)
+    await world.sql(NO_SWEEP)
+    second = await double_silently(world, issued, status="paid")
+    get, looks = SandboxGateway.get_charge, list[str]()
+
+    async def get_charge(self: SandboxGateway, charge_id: str) -> Charge:
+        if charge_id == second:
+            looks.append(charge_id)
+            raise KeyError("status")
+        return await get(self, charge_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxGateway, "get_charge", get_charge)
+        body = f'{{"chargeId": "{second}"}}'.encode()
+        hook = Hook(body, str(world.account_id), await connection_id(world))
+        assert (await hook.send(world)).status == 200
+        await pass_time(world, hours=3)
+    assert 10 <= len(looks) <= 20
+    await pass_time(world, minutes=11)
+
+    assert (await read(world, issued))["paidCents"] == 9990
 
 
 async def test_late_look_ups_that_cannot_read_the_own_charge(

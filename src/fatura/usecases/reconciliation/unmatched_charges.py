@@ -221,9 +221,9 @@ async def _ask(look: _Look) -> tuple[Charge | None, bool]:
     except (GatewayError, TimeoutError) as error:
         log.debug("gateway.look_unanswered", charge_id=charge_id, error=error)
         return None, False
-    except Exception:  # noqa: BLE001 - logged here; repeated looks would use up the connection's budget
+    except Exception:  # noqa: BLE001 - a defect of the adapter says nothing about the charge, so look again later
         log.exception("charge.look_failed", charge_id=charge_id)
-        return None, True
+        return None, False
 
 
 async def _report_certain(work: Work, found: UnmatchedCharge, charge: Charge) -> Sequence[ChargeAnswer]:
