@@ -78,12 +78,13 @@ def connect_(
     known = _run(api, api_key, lambda client: connections.provider(client, provider))
     values = fields.collect([*known["settings"], *known["credentials"]], set_ or ())
     form = connections.split(known, values) | {"provider": provider, "label": label}
+    # before the new connection exists, because a failure afterwards would look as if it did not exist
+    others = _run(api, api_key, lambda client: connections.active(client, provider))
     made = _run(api, api_key, lambda client: client.post(GATEWAYS, form))
     if json_:
         typer.echo(json.dumps(made))
     else:
         connections.show(made, known)
-    others = _run(api, api_key, lambda client: connections.others(client, made))
     if others:
         echo(
             f"This account has other active connections to {provider}: {', '.join(others)}. New subscriptions must "

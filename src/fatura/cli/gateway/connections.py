@@ -30,15 +30,10 @@ async def connection(client: Client, connection_id: UUID) -> Any:
     raise ApiError(f"there is no connection {connection_id}; `fatura gateway list` shows all")
 
 
-async def others(client: Client, new: Any) -> list[str]:
-    """Return the ids of the other active connections to the provider of a new connection."""
-    return [
-        each["connectionId"]
-        for each in (await client.get(GATEWAYS))["data"]
-        if each["active"]
-        and each["provider"] == new["provider"]
-        and each["connectionId"] != new["connectionId"]
-    ]
+async def active(client: Client, provider: str) -> list[str]:
+    """Return the ids of the active connections to a provider."""
+    found = (await client.get(GATEWAYS))["data"]
+    return [each["connectionId"] for each in found if each["active"] and each["provider"] == provider]
 
 
 def split(known: Any, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
