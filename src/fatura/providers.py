@@ -15,6 +15,8 @@ from fatura.gateways.adapters.pix_key.adapter import PixKeyGateway
 from fatura.gateways.adapters.recovery import RecoveryGateway
 from fatura.gateways.adapters.sandbox import settings as sandbox
 from fatura.gateways.adapters.sandbox.adapter import SandboxGateway
+from fatura.gateways.adapters.stripe import settings as stripe
+from fatura.gateways.adapters.stripe.adapter import StripeGateway
 from fatura.gateways.http import ProviderClient
 from fatura.gateways.provider import Provider, Providers
 from fatura.store.db import Database
@@ -31,6 +33,7 @@ def providers(db: Database, calls: ProviderClient) -> Providers:
     of_asaas = partial(AsaasGateway, calls)
     of_pix = partial(PixGateway, calls)
     of_mercado_pago = partial(MercadoPagoGateway, calls)
+    of_stripe = partial(StripeGateway, calls)
     return {
         SandboxGateway.provider: Provider(of_sandbox, frozenset({Mode.SANDBOX}), sandbox.FIELDS),
         PixKeyGateway.provider: Provider(of_pix_key, live, pix_key.FIELDS, returns_money=False),
@@ -40,4 +43,5 @@ def providers(db: Database, calls: ProviderClient) -> Providers:
             of_mercado_pago, live, mercado_pago.FIELDS, mercado_pago.CREDENTIALS
         ),
         RecoveryGateway.provider: Provider(RecoveryGateway, live),
+        StripeGateway.provider: Provider(of_stripe, live, stripe.FIELDS, stripe.CREDENTIALS),
     }

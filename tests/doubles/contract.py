@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from openapi_schema_validator import OAS30Validator
 
+from tests.doubles.forms import nested
+
 FOLDER = "FATURA_CONTRACTS"
+FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +76,62 @@ class Contract:
     def _request_faults(self, operation: Any, exchange: Exchange, values: Mapping[str, str]) -> Iterator[str]:
         parameters = [self._resolved(each) for each in operation["parameters"]]
         known = {each["name"]: each for each in parameters if each["in"] in {"path", "query"}}
-        given = {**exchange.query, **{name: unquote(value) for name, value in values.items()}}
+        flat = {name: value for name, value in exchange.query.items() if name in known}
+        parts = nested((name, value) for name, value in exchange.query.items() if name not in known)
+        given = {**flat, **parts, **{name: unquote(value) for name, value in values.items()}}
         for name, value in given.items():
             if name not in known:
                 yield f"the parameter {name} does not exist"
                 continue
             schema = self._resolved(known[name]["schema"])
-            yield from self._faults(schema, int(value) if schema.get("type") == "integer" else value)
+            yield from self._faults(schema, self._typed(schema, value))
         yield from (
             f"the parameter {name} is missing"
             for name, each in known.items()
             if each.get("required") and name not in given
         )
         body = self._resolved(operation.get("requestBody", {}))
-        if bool(body) != bool(exchange.sent):
+        is_needed = bool(body) and body.get("required", True)
+        if (is_needed and not exchange.sent) or (exchange.sent and not body):
             yield "a body is missing, or not expected"
         if body and exchange.sent:
-            schema, sent = (
-                self._resolved(body["content"]["application/json"]["schema"]),
-                _parsed(exchange.sent),
-            )
-            if unknown := sent.keys() - schema.get("properties", sent).keys():
-                yield f"the fields {sorted(unknown)} do not exist"
-            yield from self._faults(schema, sent)
+            yield from self._body_faults(body["content"], exchange.sent)
+
+    def _body_faults(self, content: Any, body: bytes) -> Iterator[str]:
+        schema = self._resolved(next(iter(content.values()))["schema"])
+        if FORM in content:
+            form = nested(parse_qsl(body.decode(), keep_blank_values=True))
+            sent = self._typed(schema, form)
+        else:
+            sent = _parsed(body)
+        if unknown := sent.keys() - schema.get("properties", sent).keys():
+            yield f"the fields {sorted(unknown)} do not exist"
+        yield from self._faults(schema, sent)
+
+    def _typed(self, schema: Any, value: Any) -> Any:
+        """Turn the texts of a query or a form into the types of a schema. Leave a text that cannot be turned."""
+        schema = self._resolved(schema)
+        for option in schema.get("anyOf", ()):
+            typed = self._typed(option, value)
+            if not list(self._faults(self._resolved(option), typed)):
+                return typed
+        if isinstance(value, dict):
+            parts: Mapping[str, Any] = schema.get("properties", {})
+            return {name: self._typed(parts.get(name, {}), each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._typed(schema.get("items", {}), each) for each in value]
+        if schema.get("type") == "integer" and re.fullmatch("-?[0-9]+", value):
+            return int(value)
+        if schema.get("type") == "boolean" and value in {"true", "false"}:
+            return value == "true"
+        return value
 
     def _answer_faults(self, operation: Any, exchange: Exchange) -> Iterator[str]:
-        if str(exchange.status) not in operation["responses"]:
+        answers = operation["responses"]
+        if str(exchange.status) not in answers and "default" not in answers:
             yield f"the status {exchange.status} is not in the document"
             return
-        answer = self._resolved(operation["responses"][str(exchange.status)])
+        answer = self._resolved(answers.get(str(exchange.status), answers.get("default")))
         for content in answer.get("content", {}).values():
             yield from self._faults(content["schema"], _parsed(exchange.answer))
 

@@ -150,6 +150,7 @@ def in_terminal(api: Api, api_key: str, *, answers: str) -> tuple[int, str]:
         (["asaas", "--set", "accessToken=short"], "use accessToken=@FILE"),
         (["mercado_pago"], "--set accessToken=@FILE  access token of your application"),
         (["mercado_pago", "--set", "webhookSecret=short"], "use webhookSecret=@FILE"),
+        (["stripe"], "--set apiKey=@FILE  secret key or restricted key"),
         (["pix_key"], "--set merchantCity=VALUE  your city"),
         (["pix_key", *VALUES, "--set", "color=red"], "one of these names: pixKey, merchantName"),
         (["pix_key", *VALUES, "--set", "pixKey"], "--set: write NAME=VALUE"),

@@ -33,7 +33,7 @@ class Shop:
             "externalRef": f"c-{number}",
             "name": f"Ana {number}",
             "document": "52998224725",
-            "email": "ana@example.com",
+            "email": f"ana{number}@example.com",
         }
         await self.world.enroll(plan_id, customer=customer, gatewayConnectionId=self.connection_id)
 

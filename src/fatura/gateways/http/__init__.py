@@ -13,6 +13,7 @@ from fatura.gateways.http.client import (
     ProviderCalls,
     ProviderClient,
 )
+from fatura.gateways.http.form import Form
 from fatura.gateways.http.tokens import TokenRequest
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Access",
     "CertificateError",
     "ClientCertificate",
+    "Form",
     "ProviderCalls",
     "ProviderClient",
     "TokenRequest",

@@ -21,6 +21,7 @@ from fatura.domain.public_address import may_call
 from fatura.failure_text import reason_of
 from fatura.gateways.answers import InvalidFieldError
 from fatura.gateways.http.certificate import Certificates, ClientCertificate
+from fatura.gateways.http.form import encoded
 from fatura.gateways.http.send_once import NOT_SENT, send_once
 from fatura.gateways.http.tokens import Token, TokenRequest, Tokens, token_of
 from fatura.gateways.port import (
@@ -70,7 +71,6 @@ class Access:
 
 
 NO_ACCESS = Access()
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class ProviderCalls:
@@ -136,14 +136,14 @@ class ProviderCalls:
         headers: Pairs | None = None,
         may_be_absent: bool = False,
     ) -> T:
-        """Send a request that changes something, and decode the JSON of the answer. Decimals become JSON numbers.
+        """Send a request that changes something, and decode the JSON of the answer. A body is a Form, or becomes JSON.
 
         `headers` are those of this request, such as an idempotency key. They are not secret.
         The request is sent a second time only after a 401, with a new token. Raises the errors of `read`, and
         UnknownOutcomeError if the request may have had an effect. TransientError means that it had none.
         """
-        content = None if body is None else _ENCODER.encode(body)
-        found = await self._ask(method, path, content=content, headers=headers)
+        content, own = encoded(body)
+        found = await self._ask(method, path, content=content, headers={**own, **(headers or {})})
         return self._decoded(found, answer, writes=True, may_be_absent=may_be_absent)
 
     async def _ask(
@@ -234,8 +234,6 @@ class ProviderCalls:
         context = True if certificate is None else await self._client.certificates.context(certificate)
         left = self._seconds_left()
         headers = {"User-Agent": f"Fatura/{__version__}", "Accept": "application/json"}
-        if content is not None:
-            headers["Content-Type"] = "application/json"
         try:
             async with self._client.session().request(
                 method,
