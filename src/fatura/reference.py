@@ -10,8 +10,8 @@ from fatura.domain import audit_actions, charge, errors, events, invoice_states,
 from fatura.domain.charge import INITIAL_STAGES, STAGES, ChargeStatus
 from fatura.domain.invoice_states import INITIAL_STATES, MEANINGS, TABLE, Fact, InvoiceStatus, decide, moves
 from fatura.observability import DESCRIBED
-from fatura.settings import VARIABLES
 from fatura.usecases.operations.checks import MAX_OFFENDERS
+from fatura.variables import VARIABLES
 from fatura.views.audit import AuditLogView
 from fatura.views.samples.answers import SAMPLES
 from fatura.views.samples.events import sample_json

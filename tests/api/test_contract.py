@@ -77,6 +77,8 @@ async def billing(world: World) -> None:
     for each in (invoice, paid):
         await world.get(f"/v1/invoices/{each['id']}")
         await world.get(f"/v1/invoices/{each['id']}/payments")
+        for charge in (await world.get(f"/v1/invoices/{each['id']}")).json["charges"]:
+            await world.get(f"/v1/invoices/{each['id']}/charges/{charge['id']}/calls")
     await world.get("/v1/events?limit=2&cursor=1&type=invoice.paid")
     await world.events()
 

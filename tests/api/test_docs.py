@@ -46,6 +46,7 @@ ROUTES = rows("""
     POST   | /v1/customers/{customerId}/erase              | 200     | 202 404 409
     GET    | /v1/invoices                                  | 200     | 400
     GET    | /v1/invoices/{invoiceId}                      | 200     | 404
+    GET    | /v1/invoices/{invoiceId}/charges/{chargeId}/calls | 200 | 400 404
     POST   | /v1/invoices/{invoiceId}/cancel               | 200     | 404 409
     POST   | /v1/invoices/{invoiceId}/reissue              | 200     | 400 404 409 422 503
     GET    | /v1/invoices/{invoiceId}/payments             | 200     | 400 404

@@ -98,7 +98,7 @@ ALL_ERASED = """
     ALTER TABLE customer DROP CONSTRAINT customer_erased; UPDATE customer SET erased_at = now();
     UPDATE subscription SET external_ref = 'erased-' || subscription_id;
     UPDATE invoice SET issue_error_detail = '[erased]' WHERE issue_error_detail IS NOT NULL;
-    UPDATE invoice_item SET description = '[erased]';
+    UPDATE invoice_item SET description = '[erased]'; UPDATE provider_call SET charge_id = call_id;
     UPDATE pricing_attempt SET response_body = '[erased]' WHERE response_body IS NOT NULL;
     UPDATE charge SET erased = true, request_sealed = NULL, pay_url = NULL, pix_code = NULL, boleto_line = NULL,
         pay_expires_at = NULL, error_detail = CASE WHEN error_detail IS NOT NULL THEN '[erased]' END;
@@ -255,7 +255,7 @@ VIOLATIONS = rows(r"""
     audited_keys_exist             | UPDATE audit_entry SET actor_id = gen_random_uuid() WHERE sequence = 2
     erasures_match_customers       | DELETE FROM erasure
     erasures_match_customers       | UPDATE erasure SET stage = 'answers'
-    erased_data_is_gone            | UPDATE subscription SET external_ref = 'x'
+    erased_data_is_gone            | ALL_ERASED; UPDATE provider_call k SET charge_id = c.charge_id FROM charge c
     erased_data_is_gone            | ALL_ERASED; UPDATE subscription SET external_ref = 'x'
     erased_data_is_gone            | ALL_ERASED; UPDATE invoice_item SET description = 'x'
     erased_data_is_gone            | ALL_ERASED; UPDATE pricing_attempt SET response_body = 'x', outcome = 'ok'

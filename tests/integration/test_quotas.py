@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from fatura.domain.quotas import Quota, setting
-from fatura.settings import VARIABLES
+from fatura.variables import VARIABLES
 from tests.support.fatura_processes import environment, free_port, run_here, running, serves
 from tests.support.postgres_processes import until
 from tests.support.unlimited import UNLIMITED

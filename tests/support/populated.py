@@ -17,6 +17,7 @@ from fatura.gateways.adapters.pix_key import tables as pix_key
 from fatura.gateways.adapters.pix_key.tables import PixKeyCharge
 from fatura.store.billing import payment_entries
 from fatura.store.charging import (
+    charge_calls,
     charges,
     late_charge_checks,
     merchant_requests,
@@ -24,6 +25,7 @@ from fatura.store.charging import (
     refund_requests,
     unmatched_charges,
 )
+from fatura.store.charging.charge_calls import StoredCall
 from fatura.store.charging.merchant_requests import ManualPayment, MerchantRequest
 from fatura.store.connections import gateway_webhooks
 from fatura.store.db import Tx
@@ -58,8 +60,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
     await merchant.enroll(await merchant.plan(item(await merchant.variable_product())))
     await merchant.run()
     # Add an invoice with a total of zero. It is `paid` without a charge.
-    free = await merchant.product(0)
-    await merchant.enroll(await merchant.plan(item(free)))
+    await merchant.enroll(await merchant.plan(item(await merchant.product(0))))
     await merchant.run()
     await _propagate(merchant, connection_id)
     await _move(merchant)
@@ -86,6 +87,7 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         await unmatched_charges.add(
             tx, UUID(connection_id), ["sbx_unmatched"], found_at=far_ahead, next_look_at=far_ahead
         )
+        await _call(tx, merchant, next(iter(newest)).charge_id, at=far_ahead)
         await gateway_webhooks.add(tx, [(UUID(connection_id), b"1" * 32)], received_at=far_ahead)
         polled = await poll_rounds.lock(tx, UUID(connection_id))
         await poll_rounds.save(tx, replace(polled, next_step_at=far_ahead))
@@ -101,6 +103,14 @@ async def populate(merchant: Merchant) -> dict[str, Json]:
         "connection_id": connection_id,
         "invoice_id": invoice["id"],
     }
+
+
+async def _call(tx: Tx, merchant: Merchant, charge_id: UUID, *, at: datetime) -> None:
+    call_id = uuid4()
+    sealed = merchant.deps.vault.seal(
+        b"{}", place=charge_calls.SEALED_PLACE, account_id=merchant.account_id, row_id=str(call_id)
+    )
+    await charge_calls.add(tx, [StoredCall(call_id, charge_id, "create", at, 1, 200, sealed)], stored_at=at)
 
 
 def _pix_charge(invoice_id: UUID, *, created_at: datetime) -> PixKeyCharge:

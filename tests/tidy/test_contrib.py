@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from fatura.cli.options import DEFAULT_PORT
-from fatura.settings import VARIABLES
+from fatura.variables import VARIABLES
 from tests.tidy.contrib_files import (
     arguments,
     commands_of_contrib,

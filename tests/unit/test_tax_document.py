@@ -2,7 +2,7 @@
 
 import pytest
 
-from fatura.domain.tax_document import refusal
+from fatura.domain.tax_document import refusal, without_documents
 
 VALID = (
     "52998224725",
@@ -48,3 +48,22 @@ def test_a_wrong_check_digit_is_refused(document: str) -> None:
 def test_a_document_that_looks_like_a_brazilian_one_must_be_valid(document: str) -> None:
     """[D-251]"""
     assert "AR 20-12345678-9" in (refusal(document) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"cpfCnpj":"52998224725"}', '{"cpfCnpj":"***"}'),
+        ("/customers?cpfCnpj=529.982.247-25&limit=1", "/customers?cpfCnpj=***&limit=1"),
+        ('{"cnpj":"11.222.333\\/0001-81"}', '{"cnpj":"***"}'),
+        ("cnpj=11.222.333%2F0001-81", "cnpj=***"),
+        ('"11222333000181"', '"***"'),
+        ('"12ABC34501DE35"', '"***"'),
+        ('"52998224724"', '"52998224724"'),
+        ('"152998224725"', '"152998224725"'),
+        ('"pay_080225913252"', '"pay_080225913252"'),
+    ],
+)
+def test_documents_in_a_text_are_hidden(text: str, shown: str) -> None:
+    """[D-267, spec 2.4 document]"""
+    assert without_documents(text) == shown

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     PRICE_CALLS = "price_calls"
     AUDIT = "audit"
     GATEWAY_WEBHOOKS = "gateway_webhooks"
+    CHARGE_CALLS = "charge_calls"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,13 @@ _CNPJ = re.compile(
     r"[0-9A-Z]{12}[0-9]{2}|[0-9A-Z]{2}\.[0-9A-Z]{3}\.[0-9A-Z]{3}/[0-9A-Z]{4}-[0-9]{2}", re.IGNORECASE
 )
 """Since July 2026, the first twelve characters of a CNPJ may be letters."""
+_IN_TEXT = re.compile(
+    r"(?<![0-9A-Z])(?:[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}|[0-9]{11}|[0-9A-Z]{12}[0-9]{2}"
+    r"|[0-9A-Z]{2}\.[0-9A-Z]{3}\.[0-9A-Z]{3}(?:/|\\/|%2F)[0-9A-Z]{4}-[0-9]{2})(?![0-9A-Z])",
+    re.IGNORECASE,
+)
+"""What may be a CPF or CNPJ in a JSON text or a URL, where a slash may be escaped."""
+_ESCAPED_SLASH = re.compile(r"\\/|%2F", re.IGNORECASE)
 _CPF_WEIGHTS = (11, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 _CNPJ_WEIGHTS = (6, 5, 4, 3, 2, 9, 8, 7, 6, 5, 4, 3, 2)
 _MODULUS = 11
@@ -26,6 +33,18 @@ def refusal(document: str) -> str | None:
     if (has_only_digits and len(plain) == CNPJ_CHARS) or _CNPJ.fullmatch(document):
         return None if _is_valid(plain.upper(), _CNPJ_WEIGHTS) else _wrong("CNPJ")
     return None
+
+
+def without_documents(text: str) -> str:
+    """Return a JSON text or a URL with `***` for each valid CPF and CNPJ."""
+    return _IN_TEXT.sub(_hidden, text)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    plain = _SEPARATORS.sub("", _ESCAPED_SLASH.sub("", found[0])).upper()
+    return (
+        "***" if _is_valid(plain, _CPF_WEIGHTS if len(plain) == CPF_DIGITS else _CNPJ_WEIGHTS) else found[0]
+    )
 
 
 def _is_valid(plain: str, weights: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fatura.store import idempotency
 from fatura.store.accounts import secrets
-from fatura.store.charging import charges
+from fatura.store.charging import charge_calls, charges
 from fatura.store.connections import connections
 from fatura.store.db import Tx
 from fatura.store.subscriptions import customers
@@ -104,6 +104,20 @@ COLUMNS: tuple[SealedColumn, ...] = (
         """,
     ),
     SealedColumn(
+        charge_calls.SEALED_PLACE,
+        UUID(int=0),
+        """
+        SELECT k.call_id AS row_id, k.sealed AS sealed FROM provider_call k
+        WHERE k.account_id = $1 AND k.call_id > $2 AND substr(k.sealed, 1, 4) <> $3
+        ORDER BY k.call_id LIMIT $4 FOR NO KEY UPDATE
+        """,
+        """
+        UPDATE provider_call k SET sealed = n.sealed
+        FROM unnest($2::uuid[], $3::bytea[]) AS n (row_id, sealed)
+        WHERE k.account_id = $1 AND k.call_id = n.row_id
+        """,
+    ),
+    SealedColumn(
         idempotency.PLACE,
         "",
         """
@@ -149,6 +163,8 @@ async def usage(tx: Tx) -> Mapping[bytes, int]:
             UNION ALL
             SELECT substr(r.request_sealed, 1, 4) FROM charge r
             WHERE r.account_id = $1 AND r.request_sealed IS NOT NULL
+            UNION ALL
+            SELECT substr(k.sealed, 1, 4) FROM provider_call k WHERE k.account_id = $1
             UNION ALL
             SELECT substr(i.answer, 1, 4) FROM idempotency_key i WHERE i.account_id = $1 AND i.is_sealed
             UNION ALL

@@ -83,6 +83,8 @@ CHECKS = rows("""
     connection_sweep_progress       | connection_sweep   | "started_at": "2000-01-01", "listed_to": "2000-01-01"
     poll_round_running              | poll_round         | "done_to": "00000000-0000-0000-0000-000000000000"
     poll_round_running              | poll_round         | "again": true
+    provider_call_operation           | provider_call        | "operation": "pay"
+    provider_call_duration            | provider_call        | "duration_ms": -1
     gateway_webhook_digest          | gateway_webhook    | "digest": "\\\\x00"
     late_charge_check_unread        | late_charge_check  | "unread_ids": ["a"]
     late_charge_check_unread        | late_charge_check  | "unread_since": [null]

@@ -138,5 +138,5 @@ def test_a_misspelt_setting_is_refused() -> None:
 def test_zero_keeps_rows_for_ever() -> None:
     """[D-246]"""
     kept = settings.read({"FATURA_RETENTION_EVENTS": "0", "FATURA_RETENTION_AUDIT": "180"}).retention
-    assert set(kept) == {"deliveries", "price_calls", "audit", "gateway_webhooks"}
+    assert set(kept) == {"deliveries", "price_calls", "audit", "gateway_webhooks", "charge_calls"}
     assert kept["audit"] == timedelta(days=180)

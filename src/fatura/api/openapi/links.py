@@ -79,6 +79,7 @@ LEADS: tuple[Lead, ...] = (
     Lead(("list_customers",), {"customerId": "/data/0/id"}, (*_CUSTOMER, "list_invoices")),
     Lead(("list_invoices",), {"invoiceId": "/data/0/id"}, _INVOICE),
     Lead(("read_invoice",), {"invoiceId": "/id", "itemId": "/items/0/id"}, ("close_item",)),
+    Lead(("read_invoice",), {"invoiceId": "/id", "chargeId": "/charges/0/id"}, ("list_charge_calls",)),
     Lead(("read_invoice",), {"subscriptionId": "/subscriptionId"}, ("read_subscription",)),
     Lead(("list_sandbox_charges",), {"chargeId": "/data/0/chargeId"}, _CHARGE),
     Lead(("list_sandbox_charges",), {"invoiceId": "/data/0/invoiceId"}, ("read_invoice",)),

@@ -28,14 +28,17 @@ from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.payments import ManualMethod
 from fatura.usecases.billing import invoices
 from fatura.usecases.charging import issuance
+from fatura.usecases.connections import charge_calls
 from fatura.usecases.merchant_actions import cancellation, manual_payments, refunds, reissue
 from fatura.usecases.pay_page import links
 from fatura.usecases.pricing import manual_values, price_pull
+from fatura.views.charge_calls import ChargeCallPageView
 from fatura.views.invoices import InvoicePageView, InvoiceView, RetriedView
 from fatura.views.payments import PaymentEntryPageView
 
 routes = Routes("Invoices", "One invoice for each cycle of a subscription, from its value to its payment.")
 InvoiceId = Annotated[UUID, PathId("invoice")]
+InvoiceChargeId = Annotated[UUID, PathId("charge")]
 ItemId = Annotated[UUID, PathId("invoice item")]
 
 
@@ -81,6 +84,23 @@ async def list_payments(call: Call, invoice_id: InvoiceId, query: Paging) -> Res
     `GET /v1/invoices/{invoiceId}` shows only the newest 100 payments, refunds and disputes.
     """
     return await run(call, invoices.read_payments, query.asked(), invoice_id)
+
+
+@routes.get(
+    "/v1/invoices/{invoiceId}/charges/{chargeId}/calls",
+    "List the calls about a charge",
+    answers=ChargeCallPageView,
+)
+async def list_charge_calls(
+    call: Call, invoice_id: InvoiceId, charge_id: InvoiceChargeId, query: Paging
+) -> Response:
+    """Return a page of the requests that Fatura sent to the provider about a charge, with the answers, newest first.
+
+    `chargeId` is the `id` of an element of the invoice's `charges`. Credentials are removed. Reads that changed nothing
+    are left out. At most 50 requests of a charge are kept. Providers that are not called over HTTP, such as `sandbox`,
+    have none.
+    """
+    return await run(call, charge_calls.read_page, query.asked(), invoice_id, charge_id=charge_id)
 
 
 class ReceivedForm(Body):

@@ -20,6 +20,7 @@ from fatura import __version__, tracing
 from fatura.domain.public_address import may_call
 from fatura.failure_text import reason_of
 from fatura.gateways.answers import InvalidFieldError
+from fatura.gateways.exchanges import noted, without_secrets
 from fatura.gateways.http.certificate import Certificates, ClientCertificate
 from fatura.gateways.http.form import encoded
 from fatura.gateways.http.send_once import NOT_SENT, send_once
@@ -49,8 +50,6 @@ MAX_CALLS_OF_CONNECTION = 16
 """Maximum number of concurrent calls of one gateway connection. Asaas, for example, allows 50 to an account."""
 MAX_TEXT = 500
 """Maximum number of characters of a provider's error that are kept."""
-_SECRET_CHARS = 8
-"""A header value of this length or longer is treated as a secret."""
 
 _UNCLEAR = {408, 409, 423, 424, 425}
 """Statuses that say nothing about the data of a request. A write may have taken effect."""
@@ -102,7 +101,8 @@ class ProviderCalls:
         self._refusal = refusal
         self._ends_at = time.monotonic() + DEADLINE_SECONDS
         self._access = access
-        self._secrets = {*(each.removeprefix("Bearer ") for each in headers.values()), *access.query.values()}
+        # without the words `Bearer` and `Basic` of headers
+        self._secrets = {*(each.rpartition(" ")[2] for each in headers.values()), *access.query.values()}
         self._token_key = b""
         if access.tokens is not None:
             digest = b"" if access.certificate is None else access.certificate.digest
@@ -169,17 +169,18 @@ class ProviderCalls:
     async def _send(
         self, method: str, path: str, headers: Pairs, *, query: Pairs | None, content: bytes | None
     ) -> tuple[int, bytes]:
-        """Send a request with the connection's token, if it uses tokens. Forget a token that is refused."""
-        query = {**self._access.query, **(query or {})}
-        if self._access.tokens is None:
-            return await self._in_turn(method, path, headers, query=query, content=content)
-        tokens, key = self._client.tokens, self._token_key
-        token = await tokens.get(key, self._new_token)
-        self._secrets.add(token)
-        headers = {**headers, "Authorization": f"Bearer {token}"}
-        found = await self._in_turn(method, path, headers, query=query, content=content)
-        if found[0] == HTTPStatus.UNAUTHORIZED:
-            tokens.forget(key, token)
+        """Send a request with the connection's token, if any, and note the exchange. Forget a token that is refused."""
+        tokens, token = self._client.tokens, None
+        if self._access.tokens is not None:
+            token = await tokens.get(self._token_key, self._new_token)
+            self._secrets.add(token)
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        whole = {**self._access.query, **(query or {})}
+        with noted(method, path, query=query, request=content, credentials=self._secrets) as answer:
+            found = await self._in_turn(method, path, headers, query=whole, content=content)
+            answer.status, answer.body = found
+        if token is not None and found[0] == HTTPStatus.UNAUTHORIZED:
+            tokens.forget(self._token_key, token)
         return found
 
     async def _new_token(self) -> Token:
@@ -284,9 +285,7 @@ class ProviderCalls:
 
     def _clean(self, text: str) -> str:
         """Return a provider's text without credentials and control characters, and not too long."""
-        for value in sorted(self._secrets, key=len, reverse=True):
-            if len(value) >= _SECRET_CHARS:
-                text = text.replace(value, "***")
+        text = without_secrets(text, self._secrets)
         return "".join(each if each.isprintable() else " " for each in text)[:MAX_TEXT].strip()
 
     def _seconds_left(self) -> float:

@@ -35,7 +35,9 @@ ERASURES: tuple[Invariant, ...] = (
                         SELECT FROM charge h WHERE h.account_id = $1 AND h.invoice_id = v.invoice_id AND (
                             NOT h.erased OR h.error_detail <> '[erased]' OR num_nonnulls(
                                 h.request_sealed, h.pay_url, h.pix_code, h.boleto_line, h.pay_expires_at
-                            ) > 0
+                            ) > 0 OR EXISTS (
+                                SELECT FROM provider_call k WHERE k.account_id = $1 AND k.charge_id = h.charge_id
+                            )
                         )
                     ) OR EXISTS (
                         SELECT FROM payment_entry e WHERE e.account_id = $1 AND e.invoice_id = v.invoice_id

@@ -135,6 +135,9 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             SELECT c.connection_id FROM gateway_webhook c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
+            SELECT c.call_id FROM provider_call c WHERE c.account_id = $1 AND NOT EXISTS (
+                SELECT FROM charge p WHERE p.account_id = $1 AND p.charge_id = c.charge_id)
+            UNION
             SELECT c.connection_id FROM unmatched_charge c WHERE c.account_id = $1 AND NOT EXISTS (
                 SELECT FROM gateway_connection p WHERE p.account_id = $1 AND p.connection_id = c.connection_id)
             UNION
@@ -231,6 +234,9 @@ TENANT_ISOLATION: tuple[Invariant, ...] = (
             UNION
             SELECT c.charge_id FROM charge c
             WHERE c.account_id = $1 AND substr(c.request_sealed, 1, 4) <> ALL ($3::bytea[])
+            UNION
+            SELECT k.call_id FROM provider_call k
+            WHERE k.account_id = $1 AND substr(k.sealed, 1, 4) <> ALL ($3::bytea[])
             UNION
             SELECT i.account_id FROM idempotency_key i
             WHERE i.account_id = $1 AND i.is_sealed AND substr(i.answer, 1, 4) <> ALL ($3::bytea[])

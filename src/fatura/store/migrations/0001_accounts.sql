@@ -296,7 +296,7 @@ CREATE TABLE retention (
     deleted_until timestamptz,
     CONSTRAINT retention_pk PRIMARY KEY (account_id, kind),
     CONSTRAINT retention_account_fk FOREIGN KEY (account_id) REFERENCES account (account_id),
-    CONSTRAINT retention_kind CHECK (kind IN ('events', 'deliveries', 'price_calls', 'audit', 'gateway_webhooks')),
+    CONSTRAINT retention_kind CHECK (kind IN ('events', 'deliveries', 'price_calls', 'audit', 'gateway_webhooks', 'charge_calls')),
     CONSTRAINT retention_deleted CHECK (deleted_to >= 0)
 ) WITH (fillfactor = 70);
 CREATE INDEX retention_by_time ON retention (kind, kept_from);

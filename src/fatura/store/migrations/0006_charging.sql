@@ -193,6 +193,28 @@ CREATE INDEX payment_entry_by_reference ON payment_entry (account_id, reference_
 CREATE TRIGGER payment_entry_kept BEFORE UPDATE OR DELETE ON payment_entry
     FOR EACH ROW EXECUTE FUNCTION keep_unless_erased('reference', 'reference_key', 'note');
 
+-- Requests to a provider about a charge, with the provider's answers (D-267). `sealed` has the texts, encrypted. `sent_at`
+-- is on the account's clock, `stored_at` is real time. The newest 50 calls of a charge are kept. An erasure of the
+-- customer deletes them.
+CREATE TABLE provider_call (
+    account_id uuid NOT NULL,
+    call_id uuid NOT NULL,
+    charge_id uuid NOT NULL,
+    operation text NOT NULL,
+    sent_at timestamptz NOT NULL,
+    duration_ms integer NOT NULL,
+    status integer,
+    sealed bytea NOT NULL,
+    stored_at timestamptz NOT NULL,
+    CONSTRAINT provider_call_pk PRIMARY KEY (account_id, call_id),
+    CONSTRAINT provider_call_charge_fk FOREIGN KEY (account_id, charge_id)
+        REFERENCES charge (account_id, charge_id),
+    CONSTRAINT provider_call_operation CHECK (operation IN ('create', 'find', 'read', 'cancel', 'refund')),
+    CONSTRAINT provider_call_duration CHECK (duration_ms >= 0)
+);
+CREATE INDEX provider_call_by_charge ON provider_call (account_id, charge_id, sent_at);
+CREATE INDEX provider_call_by_time ON provider_call (account_id, stored_at);
+
 -- The schedule of late look-ups for a charge that may still appear or be paid at the gateway. `connection_id` is that of
 -- the charge. `unread_ids` has the gateway's ids of the charges that the look-ups could not read; for each of them,
 -- `unread_since` has the time since when, or null if an event has reported the charge.

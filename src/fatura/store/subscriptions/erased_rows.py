@@ -134,11 +134,18 @@ async def invoices(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
 
 
 async def charges(tx: Tx, invoice_ids: Sequence[UUID]) -> None:
-    """Set `erased` of the invoices' charges. A trigger then erases their requests, pay data and texts."""
+    """Set `erased` of the invoices' charges, so that a trigger erases their texts. Delete the calls about them."""
     await tx.execute(
         """
         UPDATE charge c SET erased = true
         WHERE c.account_id = $1 AND c.invoice_id = ANY($2::uuid[]) AND NOT c.erased
+        """,
+        invoice_ids,
+    )
+    await tx.execute(
+        """
+        DELETE FROM provider_call k USING charge c
+        WHERE k.account_id = $1 AND c.account_id = $1 AND c.charge_id = k.charge_id AND c.invoice_id = ANY($2::uuid[])
         """,
         invoice_ids,
     )

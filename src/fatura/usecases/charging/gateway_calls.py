@@ -11,6 +11,7 @@ from fatura.domain.charge import InvoiceCharge
 from fatura.gateways import port
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
+from fatura.usecases.connections.charge_calls import CallsAbout
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.operations import call_counts
@@ -59,6 +60,14 @@ class GatewayCall:
     def is_sent(self) -> bool:
         """Return whether the call sends a request that may create a charge."""
         return self.kind is not CallKind.LOOK_UP
+
+    @property
+    def made(self) -> CallsAbout:
+        """Return the HTTP exchanges of this call."""
+        found = [(self.charge.invoice_id, self.charge.number), *self.charge.known_charge_ids]
+        if self.request is not None:
+            found.append((self.request.invoice_id, self.request.attempt))
+        return CallsAbout(self.charge.charge_id, self.gateway, found)
 
 
 class LookupUnsupportedError(port.GatewayError):

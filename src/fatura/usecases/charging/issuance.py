@@ -34,9 +34,15 @@ from fatura.store.charging import charges, claims, issuance_state, refund_reques
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices as shown_invoices
-from fatura.usecases.charging import found_charges, gateway_calls, outcomes, reservation, retries
+from fatura.usecases.charging import (
+    found_charges,
+    gateway_calls,
+    outcomes,
+    reservation,
+    retries,
+)
 from fatura.usecases.charging.gateway_calls import AnsweredCall, GatewayAnswer, GatewayCall
-from fatura.usecases.connections import connection_health
+from fatura.usecases.connections import charge_calls, connection_health
 from fatura.usecases.database_clock import MAX_CLOCK_SKEW
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, is_repeat
@@ -280,6 +286,7 @@ async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]
 async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[tuple[Gateway, Charge]]:
     """Record answers; return the second charges to cancel (see `second_charges`), each with its gateway."""
     seconds = await outcomes.record_all(work, answered)
+    await charge_calls.record(work, [call.made for call, _ in answered])
     found = [
         (call, second) for (call, _), second in zip(answered, seconds, strict=True) if second is not None
     ]

@@ -2,16 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fatura import tracing
 from fatura.domain.connection import Connection
 from fatura.domain.gateway_health import CREDENTIALS_REFUSED, CallError, CallResult
 from fatura.gateways import port
 from fatura.gateways.checked import CheckedGateway
+from fatura.gateways.exchanges import Exchange, collected
 from fatura.tracing import Kind
 from fatura.usecases.operations import call_counts
 
@@ -47,6 +49,20 @@ _WHY_ANSWERED = {
 _READ = "get_charge"
 """The operation of polls. Only polls count as reads in `FailedReads`, because other calls may work while polls fail."""
 
+About = tuple[UUID, int] | str
+"""What a call is about: an invoice and an attempt, or the gateway's id of a charge."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCall:
+    """An HTTP exchange of an operation about a charge. `document` is the payer's tax document, if known."""
+
+    call_id: UUID
+    operation: str
+    exchange: Exchange
+    document: str | None = None
+
+
 Listed = port.Charge | port.InvalidAnswerError
 """A charge in a provider's list, or the error that says why this charge is invalid."""
 
@@ -55,10 +71,10 @@ class ObservedGateway:
     """A connection's adapter; implements `port.Gateway`.
 
     `results` has the result of each call, in the order in which the calls ended; `connection_health.record` stores the
-    results. `has_failures` is true if the stored health is not HEALTHY. `is_probe` is true for a probe of a failing
-    connection. `operation` names the call that began last. An invalid answer, or an exception of the adapter's own
-    code, counts neither as a success nor as a failure. Such an error may concern a single charge, and must not stop the
-    work on other charges.
+    results. `calls` has the HTTP exchanges of each charge. `has_failures` is true if the stored health is not HEALTHY.
+    `is_probe` is true for a probe of a failing connection. `operation` names the call that began last. An invalid
+    answer, or an exception of the adapter's own code, counts neither as a success nor as a failure. Such an error may
+    concern a single charge, and must not stop the work on other charges.
     """
 
     def __init__(
@@ -71,6 +87,7 @@ class ObservedGateway:
         self.is_probe = is_probe
         self.results: list[CallResult] = []
         self.operation = ""
+        self.calls: dict[About, list[ProviderCall]] = {}
 
     def capabilities(self) -> port.Capabilities:
         return self.adapter.capabilities()
@@ -80,20 +97,22 @@ class ObservedGateway:
             return await self.adapter.check_credentials()
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
-        async with self._observed("create_charge"):
+        async with self._observed(
+            "create_charge", about=(request.invoice_id, request.attempt), document=request.payer.document
+        ):
             return await self.adapter.create_charge(request)
 
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
-        async with self._observed("find_charges"):
+        async with self._observed("find_charges", about=(invoice_id, attempt)):
             return await self.adapter.find_charges(invoice_id, attempt)
 
     async def look_up(self, invoice_id: UUID, attempt: int) -> tuple[Sequence[port.Charge], Sequence[str]]:
         """Return the valid charges of `find_charges`, and the ids of the invalid charges."""
-        async with self._observed("find_charges"):
+        async with self._observed("find_charges", about=(invoice_id, attempt)):
             return await self.adapter.look_up(invoice_id, attempt)
 
     async def get_charge(self, charge_id: str) -> port.Charge:
-        async with self._observed("get_charge"):
+        async with self._observed("get_charge", about=charge_id):
             return await self.adapter.get_charge(charge_id)
 
     def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
@@ -118,11 +137,11 @@ class ObservedGateway:
                 return
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
-        async with self._observed("cancel_charge"):
+        async with self._observed("cancel_charge", about=charge_id):
             return await self.adapter.cancel_charge(charge_id)
 
     async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
-        async with self._observed("refund_charge"):
+        async with self._observed("refund_charge", about=request.charge_id):
             return await self.adapter.refund_charge(request)
 
     def read_webhook(self, webhook: port.Webhook) -> port.WebhookHint:
@@ -133,8 +152,10 @@ class ObservedGateway:
             return await self.adapter.mirror_product(product)
 
     @asynccontextmanager
-    async def _observed(self, operation: str) -> AsyncGenerator[None]:
-        """Run one call for at most CALL_TIMEOUT_SECONDS.
+    async def _observed(
+        self, operation: str, *, about: About | None = None, document: str | None = None
+    ) -> AsyncGenerator[None]:
+        """Run one call for at most CALL_TIMEOUT_SECONDS. If it is about a charge, collect its HTTP exchanges.
 
         The caller may have a limit of its own of about the same length. If that limit ends the call first, the
         call counts as timed out too.
@@ -142,7 +163,10 @@ class ObservedGateway:
         began = time.monotonic()
         self.operation = operation
         try:
-            with tracing.span(f"gateway {operation}", kind=Kind.CLIENT, fatura__provider=self._provider):
+            with (
+                tracing.span(f"gateway {operation}", kind=Kind.CLIENT, fatura__provider=self._provider),
+                self._collected(operation, about, document),
+            ):
                 async with asyncio.timeout(port.CALL_TIMEOUT_SECONDS):
                     yield
         except BaseException as error:
@@ -172,6 +196,19 @@ class ObservedGateway:
         why = _WHY_ANSWERED.get(outcome, "the call failed")
         fact = error.log_text if isinstance(error, port.GatewayError) else ""
         return CallError(outcome, f"{self.operation}: {why}{f' ({fact})' if fact else ''}")
+
+    @contextmanager
+    def _collected(self, operation: str, about: About | None, document: str | None) -> Generator[None]:
+        if about is None:
+            yield
+            return
+        with collected() as found:
+            try:
+                yield
+            finally:
+                if found:
+                    made = [ProviderCall(uuid4(), operation, each, document) for each in found]
+                    self.calls.setdefault(about, []).extend(made)
 
     def _count(self, operation: str, outcome: str, *, seconds: float) -> None:
         call_counts.gateway_calls.labels(self._provider, operation, outcome).observe(seconds)

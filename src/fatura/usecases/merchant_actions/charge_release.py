@@ -23,7 +23,8 @@ from fatura.store.connections import connections
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.billing import invoices
-from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections import charge_calls, connection_health, gateway_connections
+from fatura.usecases.connections.charge_calls import CallsAbout
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.idempotency import IdempotentRequest, StoredAnswer, abandon, finish, pause
@@ -278,7 +279,12 @@ async def release(
 
 
 async def _end_hold(work: Work, reserved: Reserved) -> None:
-    await charges.end_hold(work.tx, reserved.charge.charge_id, reserved.hold)
+    charge = reserved.charge
+    await charges.end_hold(work.tx, charge.charge_id, reserved.hold)
+    if charge.gateway_invoice_id is not None:
+        await charge_calls.record(
+            work, [CallsAbout(charge.charge_id, reserved.gateway, [charge.gateway_invoice_id])]
+        )
 
 
 async def cancel(gateway: port.Gateway, gateway_invoice_id: str, *, invoice_id: UUID) -> Answer:

@@ -50,15 +50,16 @@ class ChargeAnswer:
 
 async def record(
     work: Work, answers: Sequence[ChargeAnswer], *, due_again: Collection[UUID] = frozenset()
-) -> None:
+) -> Collection[str]:
     """Record the new entries and refunds of charges, and report the resulting facts to `invoice_moves`.
 
-    This locks the invoices of charges with entries or refunds. `due_again` are the ids of invoices whose charges must
-    be polled again immediately. Charges that issuance must look up first are left out (see `_adopting`).
+    Return the gateway's ids of the charges with new entries. This locks the invoices of charges with entries or
+    refunds. `due_again` are the ids of invoices whose charges must be polled again immediately. Charges that issuance
+    must look up first are left out (see `_adopting`).
     """
     answers = [each for each in answers if each.charge.entries or each.charge.refunds]
     if not answers:
-        return
+        return ()
     invoices = await payment_entries.lock_invoices(work.tx, [each.invoice_id for each in answers])
     new = await new_entries(work, answers)
     if adopting := await _adopting(work, invoices, new):
@@ -75,6 +76,7 @@ async def record(
     }
     if reported:
         await refund_outcomes.record(work, reported)
+    return {each.gateway_charge_id for each in new if each.gateway_charge_id is not None}
 
 
 async def _adopting(

@@ -21,7 +21,8 @@ from fatura.store import leases
 from fatura.store.billing import payment_entries
 from fatura.store.charging import refund_requests
 from fatura.store.restore import frozen_accounts
-from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections import charge_calls, connection_health, gateway_connections
+from fatura.usecases.connections.charge_calls import CallsAbout
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
@@ -327,6 +328,7 @@ async def _record(work: Work, call: _Call, answer: Answer) -> None:
     await work.refresh()
     if isinstance(answer, port.Charge):
         await gateway_payments.record(work, [ChargeAnswer(request.invoice_id, request.connection_id, answer)])
+    await _record_exchange(work, call, answer)
     (current,) = await refund_requests.lock(work.tx, [request.refund_id])
     if current.lease_until != request.lease_until:
         return
@@ -337,3 +339,16 @@ async def _record(work: Work, call: _Call, answer: Answer) -> None:
         )
     else:
         await refund_answers.after_sending(work, current, answer)
+
+
+async def _record_exchange(work: Work, call: _Call, answer: Answer) -> None:
+    """Store the call for the merchant, except a look-up that does not show the end of the refund (D-267)."""
+    request = call.request
+    has_ended = isinstance(answer, port.Charge) and any(
+        each.refund_id == request.refund_id and each.state is not port.RefundState.PENDING
+        for each in answer.refunds
+    )
+    is_shown = call.kind is _CallKind.SEND or has_ended
+    if is_shown and request.charge_id is not None and request.gateway_charge_id is not None:
+        made = CallsAbout(request.charge_id, call.gateway, [request.gateway_charge_id])
+        await charge_calls.record(work, [made])

@@ -4,11 +4,11 @@ A confirmed charge is one that a gateway's answer has shown, so the engine has s
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from fatura.domain.charge import InvoiceCharge
+from fatura.domain.charge import ChargeStage, InvoiceCharge
 from fatura.gateways.port import (
     CALL_TIMEOUT_SECONDS,
     Charge,
@@ -19,6 +19,7 @@ from fatura.gateways.port import (
 )
 from fatura.observability import log
 from fatura.store.charging.claims import ClaimedInvoice
+from fatura.usecases.connections.charge_calls import CallsAbout
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.payments import replacement
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
@@ -39,6 +40,11 @@ class Asked:
     @property
     def has_answer(self) -> bool:
         return self.answer is not None or self.is_unknown
+
+    @property
+    def shows_change(self) -> bool:
+        shown = ChargeStage.MISSING if self.answer is None else ChargeStage(self.answer.state)
+        return self.has_answer and shown is not self.charge.stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,18 @@ class Poll:
     def is_answered(self) -> bool:
         """Return whether the gateway has answered about the decisive charge; for a paid invoice, about every charge."""
         return self.decisive.has_answer and (self.invoice.paid_at is None or self.has_all_answers)
+
+    def changing(self, paid_now: Collection[str]) -> Sequence[CallsAbout]:
+        """Return the calls that showed another state of their charge, or no charge (D-267).
+
+        Also return the calls about the charges in `paid_now`, which have new payments, refunds or disputes.
+        """
+        return [
+            CallsAbout(each.charge.charge_id, self.gateway, [charge_id])
+            for each in self.asked
+            if (charge_id := each.charge.gateway_invoice_id) is not None
+            and (charge_id in paid_now or each.shows_change)
+        ]
 
 
 def answers_of(polls: Sequence[Poll]) -> Sequence[ChargeAnswer]:

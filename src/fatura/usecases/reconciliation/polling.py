@@ -24,7 +24,7 @@ from fatura.store.charging.claims import ClaimedInvoice
 from fatura.store.restore import frozen_accounts
 from fatura.usecases.billing import invoice_moves
 from fatura.usecases.billing.invoice_moves import Report
-from fatura.usecases.connections import connection_health, gateway_connections
+from fatura.usecases.connections import charge_calls, connection_health, gateway_connections
 from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.one_by_one import PUT_OFF_BY, each_alone_if_one_fails
@@ -191,7 +191,8 @@ async def _record(work: Work, polls: Sequence[Poll]) -> Sequence[tuple[ObservedG
     unanswered = [each.invoice.invoice_id for each in polls if not each.is_answered]
     if unanswered:
         await waiting.mark(work.tx, unanswered)
-    await gateway_payments.record(work, answers_of(polls), due_again=due_again)
+    paid_now = await gateway_payments.record(work, answers_of(polls), due_again=due_again)
+    await charge_calls.record(work, [made for each in polls for made in each.changing(paid_now)])
     polls = await charge_stages.without_outdated(work, polls)
     poll_at = dict(zip(ids, next_at, strict=True)) | dict.fromkeys(due_again, work.now)
     undecided = await merchant_requests.undecided(work, ids)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from fatura.domain.account import Account
 from fatura.domain.retention import Kind, cut, next_kept_from
+from fatura.store.charging import charge_calls
 from fatura.store.connections import gateway_webhooks
 from fatura.store.retention import old_rows, progress
 from fatura.store.retention.progress import Progress
@@ -17,7 +18,10 @@ from fatura.usecases.deps import Deps
 from fatura.usecases.transaction import Work, in_transaction
 
 BATCH = 500
-"""Maximum number of events or audit entries that one transaction deletes, or of items whose price calls it deletes."""
+"""Maximum number of events, audit entries or calls about charges that one transaction deletes.
+
+Also the maximum number of items whose price calls it deletes.
+"""
 ATTEMPTS = 2000
 """Maximum number of attempts to deliver events that one transaction deletes."""
 WEBHOOKS = 2000
@@ -130,10 +134,19 @@ async def _delete_webhooks(work: Work, _claimed: Progress, stored_to: datetime) 
     return done
 
 
+async def _delete_calls(work: Work, _claimed: Progress, stored_to: datetime) -> int:
+    done = await charge_calls.delete_old(work.tx, stored_to=stored_to, limit=BATCH)
+    first = await charge_calls.first_stored_at(work.tx)
+    kept_from = next_kept_from(first, stored_to=stored_to, real_now=work.deps.clock())
+    await progress.update(work.tx, Kind.CHARGE_CALLS, kept_from=kept_from)
+    return done
+
+
 _DELETE: Mapping[Kind, Callable[[Work, Progress, datetime], Awaitable[int]]] = {
     Kind.EVENTS: _delete_events,
     Kind.DELIVERIES: _delete_attempts,
     Kind.PRICE_CALLS: _delete_price_calls,
     Kind.AUDIT: _delete_entries,
     Kind.GATEWAY_WEBHOOKS: _delete_webhooks,
+    Kind.CHARGE_CALLS: _delete_calls,
 }

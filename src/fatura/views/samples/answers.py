@@ -18,6 +18,7 @@ from fatura.domain.provider_field import ProviderField
 from fatura.domain.sandbox import SandboxCharge, SandboxFault, SandboxOperation, SandboxProduct, SandboxStatus
 from fatura.domain.subscription import CustomerProfile, commitment
 from fatura.views.audit import AuditActorView, AuditEntryView, AuditLogView, AuditResourceView
+from fatura.views.charge_calls import ChargeCallPageView, ChargeCallView
 from fatura.views.connection_moves import ConnectionMoveProgressView, ConnectionMoveView
 from fatura.views.customers import CustomerPageView, CustomerProfileView
 from fatura.views.events import EventListView
@@ -90,6 +91,18 @@ _ATTEMPT = PricingAttempt(
     response_body='{"amount":12000,"description":"2 sessions"}',
     response_body_cut=False,
     created_at=AT,
+)
+_CHARGE_CALL = ChargeCallView(
+    id=str(story.CALL_ID),
+    at=instant(AT),
+    operation="create",
+    method="POST",
+    path="/payments",
+    request_body='{"billingType":"PIX","value":199.92,"dueDate":"2026-03-10"}',
+    response_status=200,
+    response_body='{"id":"pay_080225913252","status":"PENDING"}',
+    failure=None,
+    latency_ms=412,
 )
 _DELIVERY = Attempt(42, 1, story.WEBHOOK_URL, AT, AttemptResult(Outcome.DELIVERED, 200, 42, None, None))
 _CHARGE = SandboxCharge(
@@ -202,6 +215,7 @@ _ALL: tuple[View, ...] = (
     ),
     _page(InvoicePageView, InvoiceSummaryView.of(story.invoice(InvoiceStatus.PAID).invoice)),
     _page(PaymentEntryPageView, PaymentEntryView.of(story.entry())),
+    _page(ChargeCallPageView, _CHARGE_CALL),
     RetriedView(retried=1),
     events.sample("invoice.paid"),
     EventListView(data=[events.sample("invoice.paid")], next_cursor="42", complete_from=1),

@@ -49,6 +49,7 @@ FAULT_ID = _id(6)
 PROPAGATION_ID = _id(15)
 AUDIT_ENTRY_ID = _id(21)
 OLD_CONNECTION_ID = _id(20)
+CALL_ID = _id(31)
 CHARGE_ID = "ch_0001"
 PIX_CODE = "00020101021226580014br.gov.bcb.pix2536pay.example/qr/v2/ch_00015204000053039865802BR6304A13F"
 PRICE_URL = "https://gym.example/price"
