@@ -49,6 +49,9 @@ contract: .venv/dev.stamp ## check the OpenAPI document with Schemathesis, linte
 contracts: .venv/dev.stamp ## test the adapters, also against providers' documents in the folder CONTRACTS, which are not part of Fatura
 	@FATURA_CONTRACTS="$(abspath $(CONTRACTS))" $(BIN)/python -m tools.gateways $(ARGS)
 
+live-gateways: .venv/dev.stamp ## check the adapters at the sandboxes of providers whose keys are in FATURA_LIVE_<PROVIDER>
+	@$(BIN)/pytest -q -rs -m live tests/live $(ARGS)
+
 browser: .venv/dev.stamp ## read the pay page in a Chromium or Chrome of this machine
 	@$(BIN)/pytest -q -n 2 -m browser tests/browser $(ARGS)
 
@@ -73,7 +76,7 @@ bench: .venv/dev.stamp ## measure the performance as ratios
 bench-peers: .venv/dev.stamp ## install two other billing programs under bench/peers and compare with them
 	@$(BIN)/python -m bench peers $(ARGS)
 
-.PHONY: help install demo up test test-faults faults check contract contracts browser contrib format spec docs lock bench bench-peers
+.PHONY: help install demo up test test-faults faults check contract contracts live-gateways browser contrib format spec docs lock bench bench-peers
 
 .venv/run.stamp: requirements.lock pyproject.toml tools/venv.sh
 	@sh tools/venv.sh
