@@ -302,8 +302,11 @@ async def test_a_refund_is_made_once_however_its_steps_fail(
     ):  # the HTTP library repeats a GET once if a kept connection breaks
         provider.double.fail_next(method, path, loss)
 
-    with pytest.raises(UnknownOutcomeError):
+    if method == "PUT":  # a refund that is done needs no note
         await gateway.refund_charge(request)
+    else:
+        with pytest.raises(UnknownOutcomeError):
+            await gateway.refund_charge(request)
     provider.double.faults.clear()
     done = await gateway.refund_charge(request)
     assert [each.state for each in done.refunds] == [RefundState.DONE]

@@ -134,8 +134,9 @@ class MercadoPagoGateway:
     async def refund_charge(self, request: port.RefundRequest) -> port.Charge:
         """Refund a payment of the charge; a repeated request makes no second refund.
 
-        If the payer paid twice, the first payment of which Mercado Pago refunds so much is refunded. Each payment has
-        an idempotency key of its own, so that a repeated request tries the same payments in the same order.
+        If the payer paid twice, the first payment of which Mercado Pago refunds so much is refunded. But a payment is
+        tried before others if an earlier request, whose answer was lost, may have refunded it. Each payment has an
+        idempotency key of its own.
         Raises NotFoundError, UnknownOutcomeError, and PermanentError if Mercado Pago refuses the refund.
         """
         calls = self._calls()
@@ -143,13 +144,20 @@ class MercadoPagoGateway:
             preference = await self._read(calls, request.charge_id)
             payments = await self._payments(calls, str(preference.external_reference))
             charge = await self._charge(calls, preference, payments)
+            paid = [each for each in charges.of_preference(preference, payments) if charges.is_paid(each)]
+            if len(paid) > 1:
+                paid = [await self._with_refunds(calls, each) for each in paid]
         if any(each.refund_id == request.refund_id for each in charge.refunds):
             return charge
+        cents = request.amount_cents
+        tried = {str(each.id): charges.may_be_refunded(preference, each, amount_cents=cents) for each in paid}
         refused = port.PermanentError("charge_status", "The charge has no payment to refund.")
-        for payment in filter(charges.is_paid, charges.of_preference(preference, payments)):
+        for payment in sorted(paid, key=lambda each: not tried[str(each.id)]):
             try:
                 refund = await self._refund(calls, payment, request)
             except port.PermanentError as error:
+                if tried[str(payment.id)]:
+                    raise _unclear(error) from None
                 refused = error
                 continue
             return await self._with_refund(calls, request, str(refund.id))
@@ -271,15 +279,30 @@ class MercadoPagoGateway:
     ) -> port.Charge:
         """Note a refund at the preference, because Mercado Pago does not return the engine's id. Return the charge.
 
-        Raises UnknownOutcomeError if a step fails. The engine then repeats the request, which makes no second refund.
+        A refund that is done needs no note. If it is not done and the note fails, or another step fails, raises
+        UnknownOutcomeError. The engine then repeats the request, which makes no second refund.
         """
         with _written():
             preference = await self._read(calls, request.charge_id)
             noted = requests.with_refund(preference, request, refund_id=refund_id)
-            charge = await self._charge(calls, await self._change(calls, request.charge_id, noted))
-        if all(each.refund_id != request.refund_id for each in charge.refunds):
-            raise port.UnknownOutcomeError("Mercado Pago does not list the refund yet")
+            with suppress(port.GatewayError):  # Mercado Pago may refuse to change a link that has ended
+                preference = await self._change(calls, request.charge_id, noted)
+            is_noted = request.refund_id in charges.own_refund_ids(preference)
+            charge = await self._charge(
+                calls, msgspec.structs.replace(preference, metadata=noted["metadata"])
+            )
+        [refund] = [each for each in charge.refunds if each.refund_id == request.refund_id] or [None]
+        if refund is None or not (is_noted or refund.state is port.RefundState.DONE):
+            raise port.UnknownOutcomeError(
+                "Mercado Pago does not list the refund yet, or did not keep its note"
+            )
         return charge
+
+
+def _unclear(error: port.PermanentError) -> port.PermanentError:
+    """Return the refusal of a refund that an earlier request may have made. Another payment must not be refunded."""
+    detail = "The payment has a refund of this amount, perhaps this one. If it is another one, refund at Mercado Pago."
+    return port.PermanentError("refund_unclear", detail, http_status=error.http_status)
 
 
 def _path_id(payment_id: int | str) -> str:

@@ -176,6 +176,17 @@ def own_refund_ids(preference: Preference) -> dict[UUID, str]:
     return {UUID(own): refund_id for own, refund_id in found}
 
 
+def may_be_refunded(preference: Preference, payment: Payment, *, amount_cents: int) -> bool:
+    """Return whether a payment has a refund of this amount that is not noted: the engine may have asked for it."""
+    noted = set(own_refund_ids(preference).values())
+    return any(
+        str(each.id) not in noted
+        and cents(each.value) == amount_cents
+        and _REFUND_STATES.get(each.status) is not RefundState.FAILED
+        for each in payment.refunds or ()
+    )
+
+
 def _own_refunds(preference: Preference, payments: Sequence[Payment]) -> Iterator[port.Refund]:
     listed = {str(each.id): each for payment in payments for each in payment.refunds or ()}
     for own, refund_id in own_refund_ids(preference).items():
