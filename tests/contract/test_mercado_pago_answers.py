@@ -160,9 +160,11 @@ async def test_all_pages_of_payments_are_read(gateway: Any, account: Account) ->
     account.attempt(charge.charge_id)
     for _ in range(120):
         account.attempt(charge.charge_id, "rejected")
-    assert (await gateway.get_charge(charge.charge_id)).state is ChargeState.PAID
-    account.payments[min(account.payments)]["collector_id"] = 7
+    oldest = account.payments[min(account.payments)]
+    oldest["collector_id"] = 7
     assert (await gateway.get_charge(charge.charge_id)).state is ChargeState.REFUSED
+    oldest["collector_id"] = account.user_id
+    assert (await gateway.get_charge(charge.charge_id)).state is ChargeState.PAID
 
 
 @pytest.mark.parametrize("keeps_metadata", [True, False])
@@ -198,6 +200,30 @@ async def test_a_link_ends_with_its_last_day(gateway: Any, account: Account) -> 
     expired = await gateway.get_charge(charge.charge_id)
     assert expired.state is ChargeState.EXPIRED
     assert await gateway.cancel_charge(charge.charge_id) == expired
+
+
+async def test_the_link_of_a_paid_charge_is_ended(
+    gateway: Any, account: Account, provider: MercadoPagoProvider
+) -> None:
+    """Otherwise, the payer could pay the same link again. A poll whose change fails still answers. [D-265, D-50]"""
+    charge = await gateway.create_charge(charge_request())
+    pending = account.attempt(charge.charge_id, "pending")
+    assert (await gateway.get_charge(charge.charge_id)).state is ChargeState.OPEN
+    assert account.is_payable(account.preference(charge.charge_id))
+    account.attempt(charge.charge_id)
+    provider.double.fail_next("PUT", "/checkout/.*", Loss.REQUEST)
+    provider.double.fail_next("PUT", "/checkout/.*", Loss.REQUEST)
+    first = await gateway.get_charge(charge.charge_id)
+    assert account.is_payable(account.preference(charge.charge_id))
+
+    provider.double.faults.clear()
+    second = await gateway.get_charge(charge.charge_id)
+    assert (second.state, second.entries) == (first.state, first.entries) == (ChargeState.PAID, first.entries)
+    assert not account.is_payable(account.preference(charge.charge_id))
+    assert pending["status"] == "cancelled"
+    sent = len(provider.double.requests)
+    assert await gateway.get_charge(charge.charge_id) == second
+    assert {method for method, _ in provider.double.requests[sent:]} == {"GET"}
 
 
 async def test_a_cancellation_ends_the_link_and_pending_payments(gateway: Any, account: Account) -> None:

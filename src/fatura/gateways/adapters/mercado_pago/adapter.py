@@ -98,9 +98,19 @@ class MercadoPagoGateway:
         return sorted(found, key=_created_at)
 
     async def get_charge(self, charge_id: str) -> port.Charge:
+        """Return a charge. If it is paid, end its link, because a payer could pay the same link again."""
         calls = self._calls()
         with _reading():
-            return await self._charge(calls, await self._read(calls, charge_id))
+            preference = await self._read(calls, charge_id)
+            payments = await self._payments(calls, str(preference.external_reference))
+            charge = await self._charge(calls, preference, payments)
+        if charge.state is port.ChargeState.PAID and not self._has_ended(preference):
+            with suppress(port.GatewayError):  # the next poll tries again
+                body = requests.ended(preference, now=self._config.now)
+                charge = await self._charge(calls, await self._change(calls, charge_id, body), payments)
+                for each in filter(charges.is_open, charges.of_preference(preference, payments)):
+                    await self._canceled(calls, each)
+        return charge
 
     async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:  # noqa: ARG002 - part of the interface
         """Raises PermanentError: Mercado Pago lists only preferences of 90 days, in no order and not by date."""
@@ -115,8 +125,7 @@ class MercadoPagoGateway:
             charge = await self._charge(calls, preference)
         if not charge.is_payable:
             return charge
-        until = charges.expires_at(preference)
-        if until is None or until > self._config.now:
+        if not self._has_ended(preference):
             body = requests.ended(preference, now=self._config.now)
             preference = await self._change(calls, charge_id, body)
         with _written():
@@ -182,6 +191,10 @@ class MercadoPagoGateway:
             connection_id=self._config.connection_id,
             refusal=refusal,
         )
+
+    def _has_ended(self, preference: Preference) -> bool:
+        until = charges.expires_at(preference)
+        return until is not None and until <= self._config.now
 
     async def _read(self, calls: ProviderCalls, charge_id: str) -> Preference:
         """Read a preference of the engine. Raises NotFoundError, also for a text that cannot be a part of a URL."""
