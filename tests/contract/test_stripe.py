@@ -195,13 +195,22 @@ async def test_wrong_credentials_are_refused(provider: StripeProvider) -> None:
     """[D-59, D-263]"""
     key = provider.double.open_account()
     right = provider.gateway(key)
-    assert await right.check_credentials() == provider.double.accounts[key].account_id
+    assert await right.check_credentials() == f"{provider.double.accounts[key].account_id} (sandbox)"
     wrong = provider.gateway("rk_test_" + 24 * "z")
     with pytest.raises(AuthFailedError) as refusal:
         await wrong.check_credentials()
     assert "zzz" not in str(refusal.value)
     with pytest.raises(AuthFailedError):
         await wrong.create_charge(charge_request())
+
+
+async def test_test_mode_is_another_account_than_live_mode(provider: StripeProvider) -> None:
+    """Both have one id at Stripe, but the charges of one do not exist in the other. [D-59, D-263]"""
+    test_key, live_key = provider.double.open_account(), "sk_live_" + 24 * "0"
+    provider.double.accounts[live_key] = provider.double.accounts[test_key]
+    live = await provider.gateway(live_key, environment="production").check_credentials()
+    assert live == provider.double.accounts[test_key].account_id
+    assert live != await provider.gateway(test_key).check_credentials()
 
 
 async def test_no_error_contains_the_key(provider: StripeProvider) -> None:

@@ -76,9 +76,10 @@ class StripeGateway:
         )
 
     async def check_credentials(self) -> str:
-        """Return the id of the Stripe account."""
+        """Return the id of the Stripe account. Test mode and live mode have the same id, but not the same charges."""
         with reading():
-            return (await self._calls().read("/v1/account", Named)).id
+            account = await self._calls().read("/v1/account", Named)
+        return account.id if self._settings().is_live else f"{account.id} (sandbox)"
 
     async def create_charge(self, request: port.ChargeRequest) -> port.Charge:
         """Find or create the customer, then make the invoice. A repeated call returns the invoice of the first one."""
