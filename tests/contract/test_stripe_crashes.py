@@ -32,6 +32,7 @@ STEPS = [
     ("GET", CUSTOMER, 0),
     ("POST", CUSTOMER, 0),
     ("GET", "/v1/invoices", 0),
+    ("GET", "/v1/invoices/search", 0),
     ("POST", "/v1/invoices", 0),
     ("POST", "/v1/invoiceitems", 0),
     ("POST", "/v1/invoiceitems", 1),
@@ -269,6 +270,38 @@ async def test_an_invoice_that_a_person_moved_is_returned(
     assert (charge.charge_id, charge.state) == (invoice_id, state)
     assert await later.find_charges(request.invoice_id, 1) == [charge]
     assert list(account.invoices) == [invoice_id]
+
+
+@pytest.mark.parametrize("change", ["email", "deleted", "copied"])
+@pytest.mark.parametrize("status", ["draft", "open", "paid"])
+async def test_a_customer_that_a_person_changed_gets_no_second_charge(
+    gateway: Gateway, provider: StripeProvider, change: str, status: str
+) -> None:
+    """The customer is older than Stripe's keys, so the repeat finds or makes another customer. [D-33, D-263]"""
+    earlier = request_of_lines()
+    await gateway.create_charge(earlier)
+    account = provider.account(gateway)
+    account.invoices.clear()
+    due = DUE_DATE + timedelta(days=30)
+    request = replace(earlier, invoice_id=new_id(NOW + timedelta(days=30)), due_date=due)
+    first = after(gateway, provider, timedelta(days=30))
+    loss = Loss.REQUEST if status == "draft" else Loss.ANSWER
+    provider.double.faults = [Fault("POST", f"{READ}/finalize", loss)]
+    with pytest.raises(UnknownOutcomeError):
+        await first.create_charge(request)
+    [made] = account.invoices
+    if status == "paid":
+        account.pay(made)
+    [customer] = account.of("customer").values()
+    if change == "copied":
+        copy = account.new("customer", "cus", balance=0, name=customer["name"], email=customer["email"])
+        copy["metadata"] = customer["metadata"]
+    customer |= {"deleted": True} if change in {"deleted", "copied"} else {"email": "new@example.com"}
+
+    charge = await after(gateway, provider, timedelta(days=30, hours=2)).create_charge(request)
+    assert [each["id"] for each in account.invoices.values()] == [charge.charge_id]
+    assert (charge.charge_id == made) is (status != "draft")
+    assert charge.state is (ChargeState.PAID if status == "paid" else ChargeState.OPEN)
 
 
 async def test_a_half_made_draft_that_a_person_finalized_shows_its_amount(

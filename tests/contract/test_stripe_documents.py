@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 import stripe
-from stripe.params import DisputeListParams, RefundListParams
+from stripe.params import DisputeListParams, InvoiceSearchParams, RefundListParams
 
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways.adapters.stripe.adapter import VERSION
@@ -43,6 +43,7 @@ SENT: dict[str, dict[str, str]] = {
     "/v1/customers": {"name": "Ana", "email": "ana@example.com", "preferred_locales[0]": "pt-BR"},
     "/v1/invoices": {"customer": "cus_1", "due_date": "1773629999", "auto_advance": "false"},
     "/v1/invoiceitems": {"customer": "cus_1", "invoice": "in_1", "amount": "1", "currency": "brl"},
+    "/v1/invoices/search": {"query": "metadata['name']:'value'"},
     "/v1/refunds": {"payment_intent": "pi_1", "amount": "1"},
     "/v1/products": {"name": "Gold"},
 }
@@ -82,6 +83,7 @@ async def test_every_operation_matches_the_vendors_document() -> None:
         ("POST", "/v1/customers"),
         ("POST", "/v1/customers/{customer}"),
         ("GET", "/v1/invoices"),
+        ("GET", "/v1/invoices/search"),
         ("POST", "/v1/invoices"),
         ("GET", "/v1/invoices/{invoice}"),
         ("DELETE", "/v1/invoices/{invoice}"),
@@ -125,6 +127,8 @@ async def test_every_operation_matches_the_vendors_document() -> None:
         ("GET", "/v1/invoices", {"created[from]": "1"}, {}),
         ("GET", "/v1/invoices", {"created[gte]": "x"}, {}),
         ("GET", "/v1/invoices", {"status": "gone"}, {}),
+        ("GET", "/v1/invoices/search", {"reference": "1"}, {}),
+        ("GET", "/v1/invoices/search", {}, {"data": [{"id": "in_1"}]}),
         ("GET", "/v1/invoices/in_1", {"expanded": "1"}, {}),
         ("GET", "/v1/invoices/in_1", {}, {"status": "gone"}),
         ("GET", "/v1/invoices/in_1", {}, {"total": "1"}),
@@ -154,6 +158,11 @@ def _faults(contract: Contract, method: str, path: str, sent: dict[str, str], an
 def test_the_list_of_disputes_takes_what_the_list_of_refunds_takes() -> None:
     """The document lacks the list of disputes, so the official SDK says what it takes. [D-263]"""
     assert DisputeListParams.__annotations__.keys() == RefundListParams.__annotations__.keys()
+
+
+def test_the_search_of_invoices_takes_what_the_double_takes() -> None:
+    """The document lacks the search, so the official SDK says what it takes. [D-263]"""
+    assert InvoiceSearchParams.__annotations__.keys() >= {"limit", "page", "query"}
 
 
 def test_the_version_is_that_of_the_document() -> None:

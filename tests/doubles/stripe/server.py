@@ -19,6 +19,7 @@ from tests.doubles.stripe.book import LIST, Account, RefusedError
 
 VERSION = "2026-10-28.endive"
 KEYS_KEPT = timedelta(hours=24)
+SEARCH_LAG = timedelta(minutes=1)
 MAX_LIMIT = 100
 MAX_KEY_LENGTH = 255
 SHOWN_LINES = 10
@@ -118,7 +119,21 @@ def _invoices(account: Account, query: Json) -> Json:
     return listed
 
 
-def _with_payments(account: Account, invoice: Json, *, is_expanded: bool) -> Json:
+def _searched(account: Account, query: Json) -> Json:
+    """Search invoices by one metadata field. The search shows an invoice a minute late."""
+    found = re.fullmatch(r"metadata\['(\w+)'\]:'([^']+)'", query["query"])
+    if found is None:
+        raise RefusedError("parameter_invalid_string", "The query cannot be parsed.", param="query")
+    until = (account.clock() - SEARCH_LAG).timestamp()
+    matching = [
+        each
+        for each in reversed(account.invoices.values())
+        if each["metadata"].get(found[1]) == found[2] and each["created"] <= until
+    ]
+    return {**LIST, "object": "search_result", "data": [_with_payments(account, each) for each in matching]}
+
+
+def _with_payments(account: Account, invoice: Json, *, is_expanded: bool = False) -> Json:
     lines = invoice["lines"]["data"]
     shown = {**LIST, "data": lines[:SHOWN_LINES], "has_more": len(lines) > SHOWN_LINES}
     payments = {"payments": {**LIST, "data": list(account.payments(invoice["id"]))}} if is_expanded else {}
@@ -188,6 +203,7 @@ ROUTES: Sequence[tuple[str, str, str, Callable[..., Any]]] = (
     ),
     ("POST", "/v1/customers/([^/]+)", "name email metadata", _update("customer")),
     ("GET", "/v1/invoices", f"{_PAGE} customer status", _invoices),
+    ("GET", "/v1/invoices/search", "query limit page expand", _searched),
     ("POST", "/v1/invoices", _DRAFT, lambda account, body: account.create_invoice(body)),
     ("GET", "/v1/invoices/([^/]+)", "expand", _invoice),
     ("DELETE", "/v1/invoices/([^/]+)", "", lambda account, _, found: account.delete(found)),

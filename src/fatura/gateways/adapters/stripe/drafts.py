@@ -1,15 +1,16 @@
 """Make the invoice of a charge exactly once: a draft, its lines, and its finalization (D-263, ADR 0022).
 
 Nobody can pay a draft. Only the finalization makes the charge, and Stripe finalizes an invoice once. So each call
-first searches for the invoice, and finalizes only the oldest draft of its request.
+first looks for the invoice, and finalizes only the oldest draft of its request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from fatura.gateways import port
 from fatura.gateways.adapters.stripe import charges, requests
-from fatura.gateways.adapters.stripe.lists import INVOICES_IN_PAGE, raw_objects, reading
+from fatura.gateways.adapters.stripe.lists import INVOICES_IN_PAGE, page, raw_objects, reading
 from fatura.gateways.adapters.stripe.objects import Deleted, Invoice, Named, NamedInvoice, read_as
 from fatura.gateways.http import Form, ProviderCalls
 from fatura.observability import log
@@ -29,7 +30,9 @@ async def issue(
     pay the invoice. Raises the errors of `port.Gateway.create_charge`.
     """
     fields = requests.draft_fields(request, customer)
-    found = await _of_request(calls, request, customer, now=now)
+    found = list(await _of_request(calls, request, customer, now=now))
+    if all(each.status == charges.DRAFT for each in found):
+        found += await _of_other_customers(calls, request, known={each.id for each in found})
     for each in found:
         if each.status != charges.DRAFT:
             return each
@@ -61,6 +64,25 @@ async def _of_request(
         if charges.has_reference(read_as(raw, NamedInvoice).metadata, only=reference)
     ]
     return found[::-1]
+
+
+async def _of_other_customers(
+    calls: ProviderCalls, request: port.ChargeRequest, *, known: Collection[str]
+) -> Sequence[Invoice]:
+    """Return the drafts and invoices of a request that are not `known`.
+
+    If a person has changed or deleted the customer at Stripe, an earlier call used another customer than this call.
+    Stripe's search shows invoices about a minute late, and perhaps in an old state, so each one is read again.
+    """
+    reference = charges.reference(request.invoice_id, request.attempt)
+    query = {"query": f"metadata['{charges.REFERENCE}']:'{reference}'"}
+    named = [read_as(raw, Named).id for raw in (await page(calls, "/v1/invoices/search", query=query)).data]
+    found: list[Invoice] = []
+    for invoice_id in named:
+        if invoice_id not in known and charges.INVOICE_ID.fullmatch(invoice_id):
+            with reading(), suppress(port.NotFoundError):
+                found.append(await calls.read(f"/v1/invoices/{invoice_id}", Invoice, may_be_absent=True))
+    return [each for each in found if charges.has_reference(each.metadata, only=reference)]
 
 
 async def _draft(
