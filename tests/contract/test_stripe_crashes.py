@@ -357,6 +357,26 @@ async def test_an_amount_that_stripe_would_change_is_refused(
     assert account.invoices == kept
 
 
+@pytest.mark.parametrize(("balance", "cents"), [(-500, 9490), (500, 10490), (-20_000, 0)])
+async def test_a_balance_that_changes_at_the_last_moment_shows_in_the_amount(
+    gateway: Gateway, provider: StripeProvider, balance: int, cents: int
+) -> None:
+    """The engine compares the amount, and stops the invoice (D-170). [D-8, D-263]"""
+
+    def change(answer: Any) -> None:
+        if answer["object"] == "list" and answer["data"] and answer["data"][0]["object"] == "invoice":
+            [customer] = provider.account(gateway).of("customer").values()
+            customer["balance"] = balance
+            provider.double.edit = lambda _: None
+
+    provider.double.edit = change
+    charge = await gateway.create_charge(request_of_lines())
+    assert (charge.amount_cents, charge.entries) == (cents, ())
+    assert charge.state is (ChargeState.OPEN if cents else ChargeState.CANCELED)
+    [invoice] = provider.account(gateway).invoices.values()
+    assert invoice["amount_due"] == cents
+
+
 async def test_a_refused_line_leaves_no_draft(
     gateway: Gateway, provider: StripeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ class Account:
             "number": f"F-{len(self.invoices):04}",
             "effective_at": now,
         }
+        self._apply_balance(invoice)
         self.charge(invoice, invoice["amount_due"])
         if not invoice["amount_due"]:
             self._settle(invoice)
@@ -311,9 +312,17 @@ class Account:
     def _add_up(self, invoice: Json) -> None:
         subtotal = sum(each["amount"] for each in invoice["lines"]["data"])
         total = subtotal + self.tax_cents
-        due = max(total + invoice["starting_balance"], 0)
+        invoice |= {"subtotal": subtotal, "total": total, "amount_due": total, "amount_remaining": total}
+
+    def _apply_balance(self, invoice: Json) -> None:
+        """Apply the customer's balance at the finalization. Assume that a draft shows only the balance itself."""
+        customer = self.of("customer")[invoice["customer"]]
+        start = customer["balance"]
+        due = max(invoice["total"] + start, 0)
         due = due if due >= MIN_CENTS else 0
-        invoice |= {"subtotal": subtotal, "total": total, "amount_due": due, "amount_remaining": due}
+        customer["balance"] = invoice["total"] + start - due
+        invoice |= {"starting_balance": start, "ending_balance": customer["balance"]}
+        invoice |= {"amount_due": due, "amount_remaining": due}
 
     def _receive(self, invoice: Json, cents: int) -> None:
         invoice["amount_paid"] += cents

@@ -85,6 +85,16 @@ def unreadable(charge_id: str | None) -> port.Charge:
     return port.Charge(charge_id or none, none, none, none, none)
 
 
+def _asked_cents(invoice: Invoice) -> int:
+    """Return what the payer was asked for: the total and the part of the customer's balance that Stripe applied.
+
+    Credit notes do not change this amount. Voiding an invoice gives the balance back.
+    """
+    if invoice.ending_balance is None or invoice.status == "void":
+        return invoice.total
+    return invoice.total + invoice.starting_balance - invoice.ending_balance
+
+
 def paid_parts(invoice: Invoice) -> Sequence[InvoicePayment]:
     """Return the payments that arrived, oldest first. Raises InvalidFieldError if Stripe does not show all payments."""
     if invoice.payments is None or invoice.payments.has_more:
@@ -118,7 +128,7 @@ def charge_of(
         invoice_id=UUID(named[1]),
         attempt=int(named[2]),
         state=state,
-        amount_cents=invoice.total,
+        amount_cents=_asked_cents(invoice),
         due_date=None if invoice.due_date is None else local_date(instant(invoice.due_date)),
         pay=PayData(url=invoice.hosted_invoice_url),
         entries=entries,

@@ -157,14 +157,16 @@ async def _check(calls: ProviderCalls, request: port.ChargeRequest, draft: Invoi
     if draft.lines.has_more or shown != sorted(line.amount_cents for line in requests.lines_of(request)):
         await _discard(calls, draft.id)
         raise port.UnknownOutcomeError("the draft has other lines than the charge")
-    if (draft.currency.upper(), draft.total, draft.amount_due) != (
-        charges.CURRENCY,
+    amounts = (draft.total, draft.amount_due, draft.starting_balance)
+    if draft.currency.upper() != charges.CURRENCY or amounts != (
         request.amount_cents,
         request.amount_cents,
+        0,
     ):
         detail = (
-            f"Stripe would charge {draft.amount_due} cents in place of {request.amount_cents}. "
-            "Taxes, discounts and the customer's balance at Stripe must not change the amount."
+            f"Stripe would not charge {request.amount_cents} cents: the total is {draft.total}, the amount due is "
+            f"{draft.amount_due}, and the customer's balance at Stripe is {draft.starting_balance}. "
+            "Taxes, discounts and this balance must not change the amount."
         )
         raise port.PermanentError("amount_differs", detail)
 

@@ -74,6 +74,8 @@ class Invoice(msgspec.Struct, frozen=True):
     created: int
     lines: Lines
     status_transitions: InvoiceTimes
+    starting_balance: int = 0
+    ending_balance: int | None = None
     due_date: int | None = None
     hosted_invoice_url: str | None = None
     metadata: Metadata | None = None
