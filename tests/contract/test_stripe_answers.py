@@ -260,6 +260,24 @@ async def test_a_boleto_is_not_refunded(gateway: Gateway, provider: StripeProvid
     assert "boleto" in refusal.value.detail
 
 
+@pytest.mark.parametrize("state", [ChargeState.OPEN, ChargeState.CANCELED, ChargeState.EXPIRED])
+async def test_a_part_payment_of_an_unpaid_charge_is_refunded(
+    gateway: Gateway, provider: StripeProvider, state: ChargeState
+) -> None:
+    """For example, the merchant has canceled the invoice after the payer paid a part. [D-53, D-263]"""
+    created = await gateway.create_charge(charge_request())
+    account = provider.account(gateway)
+    account.pay(created.charge_id, 4000)
+    if state is ChargeState.CANCELED:
+        await gateway.cancel_charge(created.charge_id)
+    if state is ChargeState.EXPIRED:
+        account.invoices[created.charge_id]["status"] = "uncollectible"
+    charge = await checked(gateway).refund_charge(refund_request(created, 4000))
+    assert (charge.state, kinds(charge)) == (state, [(EntryKind.PAYMENT, 4000), (EntryKind.REFUND, 4000)])
+    with pytest.raises(PermanentError):
+        await gateway.refund_charge(refund_request(created, 1))
+
+
 async def test_refunds_of_part_payments_go_to_one_of_them(gateway: Gateway, provider: StripeProvider) -> None:
     """[D-53, D-263]"""
     charge = await gateway.create_charge(charge_request())
