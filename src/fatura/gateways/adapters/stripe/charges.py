@@ -170,8 +170,8 @@ def _is_of(refund: Refund, part: InvoicePayment) -> bool:
 def _payments(invoice: Invoice) -> Iterator[port.ChargeEntry]:
     """Yield the payments, and what a person marked as paid outside Stripe.
 
-    Stripe shows the latter only as a part of the paid amount. While a payment is open, its state may lag behind this
-    amount. Then raises InvalidFieldError.
+    Stripe shows the latter only as a part of the paid amount. While a payment is neither paid nor canceled, its state
+    may lag behind this amount. Then raises InvalidFieldError.
     """
     paid, sum_cents = paid_parts(invoice), 0
     for each in paid:
@@ -181,7 +181,9 @@ def _payments(invoice: Invoice) -> Iterator[port.ChargeEntry]:
     rest = invoice.amount_paid - sum_cents
     if rest <= 0 or STATES.get(invoice.status) is not ChargeState.PAID:
         return
-    if invoice.payments is None or any(each.status == "open" for each in invoice.payments.data):
+    if invoice.payments is None or any(
+        each.status != "canceled" and each not in paid for each in invoice.payments.data
+    ):
         raise InvalidFieldError("Stripe does not show yet what paid an invoice")
     times = invoice.status_transitions
     paid_at = instant(invoice.created if times.paid_at is None else times.paid_at)
