@@ -4,15 +4,25 @@ import hmac
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
 from fatura.gateways.adapters.stripe.adapter import StripeGateway
 from fatura.gateways.http import ProviderClient
-from fatura.gateways.port import Charge, ConnectionConfig, Gateway, Webhook
-from tests.contract.provider import NOW
+from fatura.gateways.port import (
+    Charge,
+    ChargeRequest,
+    ChargeState,
+    ConnectionConfig,
+    Gateway,
+    Line,
+    Webhook,
+)
+from fatura.ids import new_id
+from tests.contract.provider import NOW, charge_request
 from tests.doubles.server import Loss
 from tests.doubles.stripe.book import Account
 from tests.doubles.stripe.contract import given_contract
@@ -84,6 +94,34 @@ class StripeProvider:
 
     async def catalog(self, gateway: Gateway) -> dict[str, str]:
         return {name: each["name"] for name, each in self.account(gateway).of("product").items()}
+
+
+def request_of_lines() -> ChargeRequest:
+    """Return a request with three lines, and with an id that says when the invoice was generated."""
+    lines = (Line("Gold", 5000), Line("Locker", 3990), Line("Towel", 1000))
+    return replace(charge_request(), invoice_id=new_id(NOW), lines=lines)
+
+
+def after(gateway: Gateway, provider: StripeProvider, passed: timedelta) -> Gateway:
+    """Let time pass at Stripe, and return the adapter of a later call."""
+    provider.double.now = NOW + passed
+    later: Any = provider.gateway("sk_test_" + 24 * "0")
+    later._config = replace(config_of(gateway), now=NOW + passed)
+    return later
+
+
+def assert_one_open(
+    provider: StripeProvider, gateway: Gateway, request: ChargeRequest, charge: Charge
+) -> None:
+    """Check that Stripe has one open invoice, with the right amount, and nothing else."""
+    [invoice] = provider.account(gateway).invoices.values()
+    assert (invoice["id"], invoice["status"]) == (charge.charge_id, "open")
+    assert invoice["amount_due"] == charge.amount_cents == request.amount_cents
+    assert [line["amount"] for line in invoice["lines"]["data"]] == [
+        line.amount_cents for line in request.lines
+    ]
+    assert len(provider.account(gateway).of("customer")) == 1
+    assert (charge.state, charge.due_date) == (ChargeState.OPEN, request.due_date)
 
 
 def event(of: Any, kind: str = "invoice.paid", **more: Any) -> bytes:

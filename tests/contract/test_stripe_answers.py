@@ -188,25 +188,6 @@ async def test_money_that_arrived_outside_stripe_is_a_payment(
     assert refusal.value.code == "not_refundable"
 
 
-@pytest.mark.parametrize("lagging", [{"status": "open"}, {"status": "processing"}, {"amount_paid": None}])
-async def test_a_payment_that_lags_behind_its_invoice_is_recorded_once(
-    gateway: Gateway, provider: StripeProvider, lagging: dict[str, Any]
-) -> None:
-    """Its amount is not taken for money that arrived outside Stripe. [D-50, D-263]"""
-    provider.double.contract = None
-    created = await gateway.create_charge(charge_request())
-    account = provider.account(gateway)
-    account.pay(created.charge_id)
-    [payment] = account.payments(created.charge_id)
-    settled = dict(payment)
-    payment |= lagging
-    with pytest.raises(InvalidFieldError):
-        await checked(gateway).get_charge(created.charge_id)
-    payment |= settled
-    charge = await checked(gateway).get_charge(created.charge_id)
-    assert [entry.reference for entry in charge.entries] == [payment["id"]]
-
-
 async def test_a_credit_note_is_no_payment(gateway: Gateway, provider: StripeProvider) -> None:
     """A credit note of the whole amount cancels the charge. [D-50, D-263]"""
     part, whole = [await gateway.create_charge(charge_request()) for _ in range(2)]

@@ -12,18 +12,23 @@ import pytest
 
 from fatura.gateways.port import (
     Charge,
-    ChargeRequest,
     ChargeState,
     Gateway,
     GatewayError,
-    Line,
     PermanentError,
     TransientError,
     UnknownOutcomeError,
 )
-from fatura.ids import new_id
-from tests.contract.provider import DUE_DATE, NOW, charge_request
-from tests.contract.stripe_provider import READ, StripeProvider, config_of, opened_provider
+from tests.contract.provider import DUE_DATE, NOW
+from tests.contract.stripe_provider import (
+    READ,
+    StripeProvider,
+    after,
+    assert_one_open,
+    config_of,
+    opened_provider,
+    request_of_lines,
+)
 from tests.doubles.server import Fault, Loss
 from tests.doubles.stripe.book import Account, RefusedError
 
@@ -53,34 +58,6 @@ async def provider() -> AsyncGenerator[StripeProvider]:
 @pytest.fixture
 async def gateway(provider: StripeProvider) -> Gateway:
     return await provider.connect()
-
-
-def request_of_lines() -> ChargeRequest:
-    """Return a request with three lines, and with an id that says when the invoice was generated."""
-    lines = (Line("Gold", 5000), Line("Locker", 3990), Line("Towel", 1000))
-    return replace(charge_request(), invoice_id=new_id(NOW), lines=lines)
-
-
-def after(gateway: Gateway, provider: StripeProvider, passed: timedelta) -> Gateway:
-    """Let time pass at Stripe, and return the adapter of a later call."""
-    provider.double.now = NOW + passed
-    later: Any = provider.gateway("sk_test_" + 24 * "0")
-    later._config = replace(config_of(gateway), now=NOW + passed)
-    return later
-
-
-def assert_one_open(
-    provider: StripeProvider, gateway: Gateway, request: ChargeRequest, charge: Charge
-) -> None:
-    """Check that Stripe has one open invoice, with the right amount, and nothing else."""
-    [invoice] = provider.account(gateway).invoices.values()
-    assert (invoice["id"], invoice["status"]) == (charge.charge_id, "open")
-    assert invoice["amount_due"] == charge.amount_cents == request.amount_cents
-    assert [line["amount"] for line in invoice["lines"]["data"]] == [
-        line.amount_cents for line in request.lines
-    ]
-    assert len(provider.account(gateway).of("customer")) == 1
-    assert (charge.state, charge.due_date) == (ChargeState.OPEN, request.due_date)
 
 
 async def test_the_steps_are_all_requests_of_a_charge(gateway: Gateway, provider: StripeProvider) -> None:
@@ -270,111 +247,6 @@ async def test_an_invoice_that_a_person_moved_is_returned(
     assert (charge.charge_id, charge.state) == (invoice_id, state)
     assert await later.find_charges(request.invoice_id, 1) == [charge]
     assert list(account.invoices) == [invoice_id]
-
-
-@pytest.mark.parametrize("change", ["email", "deleted", "copied"])
-@pytest.mark.parametrize("status", ["draft", "open", "paid"])
-async def test_a_customer_that_a_person_changed_gets_no_second_charge(
-    gateway: Gateway, provider: StripeProvider, change: str, status: str
-) -> None:
-    """The customer is older than Stripe's keys, so the repeat finds or makes another customer. [D-33, D-263]"""
-    earlier = request_of_lines()
-    await gateway.create_charge(earlier)
-    account = provider.account(gateway)
-    account.invoices.clear()
-    due = DUE_DATE + timedelta(days=30)
-    request = replace(earlier, invoice_id=new_id(NOW + timedelta(days=30)), due_date=due)
-    first = after(gateway, provider, timedelta(days=30))
-    loss = Loss.REQUEST if status == "draft" else Loss.ANSWER
-    provider.double.faults = [Fault("POST", f"{READ}/finalize", loss)]
-    with pytest.raises(UnknownOutcomeError):
-        await first.create_charge(request)
-    [made] = account.invoices
-    if status == "paid":
-        account.pay(made)
-    [customer] = account.of("customer").values()
-    if change == "copied":
-        copy = account.new("customer", "cus", balance=0, name=customer["name"], email=customer["email"])
-        copy["metadata"] = customer["metadata"]
-    customer |= {"deleted": True} if change in {"deleted", "copied"} else {"email": "new@example.com"}
-
-    charge = await after(gateway, provider, timedelta(days=30, hours=2)).create_charge(request)
-    assert [each["id"] for each in account.invoices.values()] == [charge.charge_id]
-    assert (charge.charge_id == made) is (status != "draft")
-    assert charge.state is (ChargeState.PAID if status == "paid" else ChargeState.OPEN)
-
-
-async def test_a_half_made_draft_that_a_person_finalized_shows_its_amount(
-    gateway: Gateway, provider: StripeProvider
-) -> None:
-    """The engine compares the amount, and stops the invoice (D-170). [D-263]"""
-    request = request_of_lines()
-    provider.double.faults = [Fault("POST", "/v1/invoiceitems", Loss.ANSWER, 1)]
-    with pytest.raises(UnknownOutcomeError):
-        await gateway.create_charge(request)
-    account = provider.account(gateway)
-    account.finalize(next(iter(account.invoices)))
-    charge = await gateway.create_charge(request)
-    assert (charge.amount_cents, charge.state) == (8990, ChargeState.OPEN)
-
-
-async def test_a_line_that_a_person_added_makes_a_new_draft(
-    gateway: Gateway, provider: StripeProvider
-) -> None:
-    """[D-263]"""
-    request = request_of_lines()
-    provider.double.faults = [Fault("POST", f"{READ}/finalize", Loss.REQUEST)]
-    with pytest.raises(UnknownOutcomeError):
-        await gateway.create_charge(request)
-    account = provider.account(gateway)
-    [draft] = account.invoices.values()
-    account.add_line(
-        {"invoice": draft["id"], "customer": draft["customer"], "amount": "1", "currency": "brl"}
-    )
-    with pytest.raises(UnknownOutcomeError):
-        await gateway.create_charge(request)
-    assert account.invoices == {}
-    later = after(gateway, provider, timedelta(hours=1))
-    assert_one_open(provider, later, request, await later.create_charge(request))
-
-
-@pytest.mark.parametrize("cause", ["tax", "balance", "debt"])
-async def test_an_amount_that_stripe_would_change_is_refused(
-    gateway: Gateway, provider: StripeProvider, cause: str
-) -> None:
-    """Nobody can pay the wrong amount: the draft is deleted before it is finalized. [D-8, D-263]"""
-    first = request_of_lines()
-    await gateway.create_charge(first)
-    account = provider.account(gateway)
-    kept = dict(account.invoices)
-    [customer] = account.of("customer").values()
-    account.tax_cents = 150 if cause == "tax" else 0
-    customer["balance"] = {"tax": 0, "balance": -500, "debt": 500}[cause]
-
-    with pytest.raises(PermanentError) as refusal:
-        await gateway.create_charge(replace(request_of_lines(), payer=first.payer))
-    assert refusal.value.code == "amount_differs"
-    assert account.invoices == kept
-
-
-@pytest.mark.parametrize(("balance", "cents"), [(-500, 9490), (500, 10490), (-20_000, 0)])
-async def test_a_balance_that_changes_at_the_last_moment_shows_in_the_amount(
-    gateway: Gateway, provider: StripeProvider, balance: int, cents: int
-) -> None:
-    """The engine compares the amount, and stops the invoice (D-170). [D-8, D-263]"""
-
-    def change(answer: Any) -> None:
-        if answer["object"] == "list" and answer["data"] and answer["data"][0]["object"] == "invoice":
-            [customer] = provider.account(gateway).of("customer").values()
-            customer["balance"] = balance
-            provider.double.edit = lambda _: None
-
-    provider.double.edit = change
-    charge = await gateway.create_charge(request_of_lines())
-    assert (charge.amount_cents, charge.entries) == (cents, ())
-    assert charge.state is (ChargeState.OPEN if cents else ChargeState.CANCELED)
-    [invoice] = provider.account(gateway).invoices.values()
-    assert invoice["amount_due"] == cents
 
 
 async def test_a_refused_line_leaves_no_draft(
