@@ -11,7 +11,7 @@ from tests.support.world import Answer, Json, Merchant, World
 
 
 async def connection_id(merchant: Merchant) -> str:
-    return (await merchant.get("/v1/integration")).json["gateways"][0]["connectionId"]
+    return (await merchant.get("/v1/integration/gateways")).json["data"][0]["connectionId"]
 
 
 async def patch_connection(merchant: Merchant, **changes: Json) -> Json:

@@ -194,7 +194,7 @@ async def test_settings_of_another_provider_account_are_refused(world: World) ->
         f"/v1/integration/gateways/{await _first_connection(world)}", {"settings": {"providerAccount": "x"}}
     )
     assert (refused.status, refused.type) == (409, "engine.gateway_account_changed")
-    assert (await world.get("/v1/integration")).json["gateways"][1] == made
+    assert (await world.get("/v1/integration/gateways")).json["data"][1] == made
 
     same = {"settings": {"providerAccount": "acct_1", "maxInstallments": 2}, "credentials": {}}
     assert (await world.patch(path, same)).status == 200
