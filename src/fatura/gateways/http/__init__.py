@@ -14,6 +14,7 @@ from fatura.gateways.http.client import (
     ProviderClient,
 )
 from fatura.gateways.http.form import Form
+from fatura.gateways.http.reading import reading
 from fatura.gateways.http.tokens import TokenRequest
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "ProviderClient",
     "TokenRequest",
     "read_certificate",
+    "reading",
 ]

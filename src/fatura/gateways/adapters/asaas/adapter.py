@@ -35,7 +35,7 @@ from fatura.gateways.adapters.asaas.requests import body, crossed_midnight
 from fatura.gateways.adapters.asaas.settings import URLS, AsaasSettings, parse
 from fatura.gateways.adapters.asaas.webhook import hint
 from fatura.gateways.answers import InvalidFieldError
-from fatura.gateways.http import ProviderCalls, ProviderClient
+from fatura.gateways.http import ProviderCalls, ProviderClient, reading
 from fatura.gateways.reais import reais
 
 MIN_CENTS = 500
@@ -78,7 +78,7 @@ class AsaasGateway:
 
     async def check_credentials(self) -> str | None:
         """Return the id of the account's wallet, which every Asaas account has. Raises InvalidFieldError."""
-        with _reading():
+        with reading():
             page = await self._calls().read("/wallets/", Page)
         if not page.data:
             raise InvalidFieldError("Asaas lists no wallet of the account")
@@ -110,14 +110,14 @@ class AsaasGateway:
     async def find_charges(self, invoice_id: UUID, attempt: int) -> Sequence[port.Charge]:
         """Return the charges with this reference. Asaas leaves deleted charges out of its lists."""
         reference, calls, seen = charges.reference(invoice_id, attempt), self._calls(), set[str]()
-        with _reading():
+        with reading():
             page = await self._page(calls, {"externalReference": reference})
             found = [await self._listed(calls, each, seen, only=reference) for each in reversed(page.data)]
         return [each for each in found if each is not None]
 
     async def get_charge(self, charge_id: str) -> port.Charge:
         """Return a charge without its Pix code or boleto line, which the engine has already."""
-        with _reading():
+        with reading():
             return charge_of(await self._read(self._calls(), charge_id), now=self._config.now)
 
     async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
@@ -131,7 +131,7 @@ class AsaasGateway:
         while first <= last:
             until = min(first + timedelta(days=days - 1), last)
             days = (until - first).days + 1
-            with _reading():
+            with reading():
                 page = await self._page(self._calls(), _created(first, until))
             if page.has_more and days > 1:
                 days = max((days - 1) * PAGE_SIZE // max(page.total_count, PAGE_SIZE), 1)
@@ -142,7 +142,7 @@ class AsaasGateway:
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
         calls = self._calls()
-        with _reading():
+        with reading():
             charge = charge_of(await self._read(calls, charge_id), now=self._config.now)
         if not charge.is_payable:
             return charge
@@ -160,7 +160,7 @@ class AsaasGateway:
         if not CHARGE_ID.fullmatch(request.charge_id):
             raise port.NotFoundError("no id of Asaas")
         calls = self._calls()
-        with _reading():
+        with reading():
             charge = charge_of(await self._read(calls, request.charge_id), now=self._config.now)
         if not request.charge_id.startswith(PAYMENT_PREFIX):
             detail = (
@@ -319,7 +319,7 @@ class AsaasGateway:
                 offset = 0
             else:
                 calls = self._calls()
-                with _reading():
+                with reading():
                     listed = await asyncio.gather(*(self._listed(calls, each, seen) for each in page.data))
                 for charge in sorted((each for each in listed if each is not None), key=_creation):
                     yield charge
@@ -327,7 +327,7 @@ class AsaasGateway:
                 if not (page.has_more and page.data):
                     return
             total = page.total_count
-            with _reading():
+            with reading():
                 page = await self._page(self._calls(), query, offset=offset)
 
     async def _listed(
@@ -374,12 +374,3 @@ def _written() -> Generator[None]:
         if isinstance(error, port.UnknownOutcomeError):
             raise
         raise port.UnknownOutcomeError(str(error), http_status=error.http_status) from None
-
-
-@contextmanager
-def _reading() -> Generator[None]:
-    """Turn a refusal into a transient failure: a call that only reads is repeated later (D-34)."""
-    try:
-        yield
-    except port.PermanentError as error:
-        raise port.TransientError(str(error), http_status=error.http_status) from None

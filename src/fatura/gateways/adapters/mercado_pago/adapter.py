@@ -28,7 +28,7 @@ from fatura.gateways.adapters.mercado_pago.objects import (
 from fatura.gateways.adapters.mercado_pago.settings import URL, MercadoPagoSettings, parse
 from fatura.gateways.adapters.mercado_pago.webhook import hint
 from fatura.gateways.answers import InvalidFieldError
-from fatura.gateways.http import ProviderCalls, ProviderClient
+from fatura.gateways.http import ProviderCalls, ProviderClient, reading
 from fatura.gateways.reais import reais
 
 PAGE_SIZE = 50
@@ -67,7 +67,7 @@ class MercadoPagoGateway:
 
     async def check_credentials(self) -> str:
         """Return the id of the account, which must be Brazilian. Raises InvalidFieldError, AuthFailedError."""
-        with _reading():
+        with reading():
             user = await self._calls().read("/users/me", User)
         if user.site_id not in {None, SITE}:
             field = ("credentials.accessToken", "belongs to an account outside Brazil")
@@ -89,7 +89,7 @@ class MercadoPagoGateway:
         Raises TransientError if the payer has paid with the reference, but no charge is listed.
         """
         reference, calls = charges.reference(invoice_id, attempt), self._calls()
-        with _reading():
+        with reading():
             listed = await self._listed(calls, reference)
             payments = await self._payments(calls, reference)
             if payments and not listed:
@@ -100,7 +100,7 @@ class MercadoPagoGateway:
     async def get_charge(self, charge_id: str) -> port.Charge:
         """Return a charge. If it is paid, end its link, because a payer could pay the same link again."""
         calls = self._calls()
-        with _reading():
+        with reading():
             preference = await self._read(calls, charge_id)
             payments = await self._payments(calls, str(preference.external_reference))
             charge = await self._charge(calls, preference, payments)
@@ -120,7 +120,7 @@ class MercadoPagoGateway:
     async def cancel_charge(self, charge_id: str) -> port.Charge:
         """End the preference, then cancel the payments that are pending. A payment that is approved meanwhile wins."""
         calls = self._calls()
-        with _reading():
+        with reading():
             preference = await self._read(calls, charge_id)
             charge = await self._charge(calls, preference)
         if not charge.is_payable:
@@ -149,7 +149,7 @@ class MercadoPagoGateway:
         Raises NotFoundError, UnknownOutcomeError, and PermanentError if Mercado Pago refuses the refund.
         """
         calls = self._calls()
-        with _reading():
+        with reading():
             preference = await self._read(calls, request.charge_id)
             payments = await self._payments(calls, str(preference.external_reference))
             charge = await self._charge(calls, preference, payments)
@@ -339,12 +339,3 @@ def _written() -> Generator[None]:
         if isinstance(error, port.UnknownOutcomeError):
             raise
         raise port.UnknownOutcomeError(str(error), http_status=error.http_status) from None
-
-
-@contextmanager
-def _reading() -> Generator[None]:
-    """Turn a refusal into a transient failure: a call that only reads is repeated later (D-34)."""
-    try:
-        yield
-    except port.PermanentError as error:
-        raise port.TransientError(str(error), http_status=error.http_status) from None

@@ -1,13 +1,13 @@
 """The settings and credentials of a connection to Mercado Pago (D-265)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.provider_field import FieldType, ProviderField
+from fatura.gateways import setting_rules
 from fatura.gateways.port import GatewaySettingsError
 
 URL = "https://api.mercadopago.com"
@@ -67,7 +67,7 @@ def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> Mercad
     invalid = tuple((path, message) for path, message in wrong if message is not None)
     if invalid:
         raise GatewaySettingsError(invalid)
-    methods = tuple(PaymentMethod(each) for each in settings.get("methods", _METHODS))
+    methods = tuple(PaymentMethod(each) for each in settings.get("methods", setting_rules.ALL_METHODS))
     most = settings.get("maxInstallments", MAX_INSTALLMENTS)
     return MercadoPagoSettings(
         methods=methods,
@@ -95,21 +95,10 @@ def _fault_of_token(token: object, environment: object) -> str | None:
 
 _TOKEN = re.compile("[!-~]{20,500}")
 _SECRET = re.compile("[!-~]{16,255}")
-_METHODS = tuple(str(method) for method in PaymentMethod)
-_LISTS_OF_METHODS = [list(order) for count in (1, 2, 3) for order in permutations(_METHODS, count)]
-_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "environment": (
-        lambda value: isinstance(value, str) and value in ENVIRONMENTS,
-        f"must be one of {', '.join(ENVIRONMENTS)}",
-    ),
-    "methods": (
-        lambda value: value in _LISTS_OF_METHODS,
-        f"must be a list of one or more of {', '.join(_METHODS)}, each once",
-    ),
-    "maxInstallments": (
-        lambda value: type(value) is int and 1 <= value <= MAX_INSTALLMENTS,
-        f"must be an integer from 1 to {MAX_INSTALLMENTS}",
-    ),
+_RULES: Mapping[str, setting_rules.Rule] = {
+    "environment": setting_rules.one_of(ENVIRONMENTS),
+    "methods": setting_rules.METHODS,
+    "maxInstallments": setting_rules.INSTALLMENTS,
     "daysAfterDueDate": (
         lambda value: type(value) is int and 0 <= value <= MAX_DAYS,
         f"must be an integer from 0 to {MAX_DAYS}",

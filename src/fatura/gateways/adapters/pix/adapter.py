@@ -4,8 +4,7 @@ The engine's reference is the charge's id at the bank. A repeated request finds 
 """
 
 import re
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import ClassVar
 from uuid import UUID
@@ -30,7 +29,7 @@ from fatura.gateways.adapters.pix.objects import (
 from fatura.gateways.adapters.pix.settings import PixSettings, parse
 from fatura.gateways.adapters.pix.webhook import hint
 from fatura.gateways.answers import InvalidFieldError
-from fatura.gateways.http import Access, ProviderCalls, ProviderClient
+from fatura.gateways.http import Access, ProviderCalls, ProviderClient, reading
 
 PAGE_SIZE = 100
 """Number of charges in a page. All banks allow it."""
@@ -76,7 +75,7 @@ class PixGateway:
 
     async def check_credentials(self) -> str:
         """Return the bank and the Pix key, because a Pix key belongs to one account. The Pix API has no account id."""
-        with _reading():
+        with reading():
             await self._page(self._config.now - timedelta(minutes=1), self._config.now, size=1)
         return self._settings().account
 
@@ -102,7 +101,7 @@ class PixGateway:
             return []
 
     async def get_charge(self, charge_id: str) -> port.Charge:
-        with _reading():
+        with reading():
             return charge_of(await self._read(self._calls(), charge_id))
 
     async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
@@ -114,7 +113,7 @@ class PixGateway:
         window, seen = FIRST_WINDOW, set[str]()
         while begin < last:
             end = min(begin + window, last)
-            with _reading():
+            with reading():
                 cobs = await self._window(begin, end)
             if cobs is None:
                 window = max(SHORTEST_WINDOW, timedelta(seconds=(end - begin) // timedelta(seconds=2)))
@@ -148,7 +147,7 @@ class PixGateway:
         Raises NotFoundError, UnknownOutcomeError, and PermanentError, also if no payment has enough left.
         """
         calls = self._calls()
-        with _reading():
+        with reading():
             cobv = await self._read(calls, request.charge_id)
         if charges.own_refund(cobv, request.refund_id) is not None:
             return charge_of(cobv)
@@ -158,7 +157,7 @@ class PixGateway:
         try:
             refund = await self._refund(calls, payment, request)
         except port.PermanentError as refused:
-            with _reading():
+            with reading():
                 cobv = await self._read(calls, request.charge_id)
             if charges.own_refund(cobv, request.refund_id) is None:
                 raise refused from None
@@ -315,12 +314,3 @@ def _check_id(charge_id: str) -> None:
 def _created_at(charge: port.Charge) -> tuple[bool, str]:
     """Sort charges by their creation; charges that cannot be read come last."""
     return charge.created_at is None, "" if charge.created_at is None else charge.created_at.isoformat()
-
-
-@contextmanager
-def _reading() -> Generator[None]:
-    """Raise a refused call that only reads as TransientError, because nothing is wrong with a charge then."""
-    try:
-        yield
-    except port.PermanentError as refused:
-        raise port.TransientError(str(refused), http_status=refused.http_status) from None

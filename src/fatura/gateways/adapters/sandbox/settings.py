@@ -1,16 +1,16 @@
 """The settings of a sandbox connection: defaults and validation (D-46)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import permutations
 from typing import Any
 
 from fatura.domain.money import MAX_CENTS
 from fatura.domain.offer import MAX_INSTALLMENTS, PaymentMethod
 from fatura.domain.provider_field import FieldType, ProviderField
 from fatura.domain.sandbox import DEFAULT_PROVIDER_ACCOUNT
+from fatura.gateways import setting_rules
 from fatura.gateways.port import GatewaySettingsError
 
 
@@ -102,18 +102,10 @@ def _is_minimum(value: object) -> bool:
 _MINIMUM = (_is_minimum, f"must be an integer from 1 to {MAX_CENTS}, or null")
 _PROVIDER_ACCOUNT = re.compile("[!-~]{1,120}")
 _WEBHOOK_SECRET = re.compile("[!-~]{16,120}")
-_METHODS = tuple(str(method) for method in PaymentMethod)
-_LISTS_OF_METHODS = [list(order) for count in (1, 2, 3) for order in permutations(_METHODS, count)]
 _BEHAVIOURS = tuple(str(behaviour) for behaviour in Behaviour)
-_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "methods": (
-        lambda value: value in _LISTS_OF_METHODS,
-        f"must be a list of one or more of {', '.join(_METHODS)}, each once",
-    ),
-    "maxInstallments": (
-        lambda value: type(value) is int and 1 <= value <= MAX_INSTALLMENTS,
-        f"must be an integer from 1 to {MAX_INSTALLMENTS}",
-    ),
+_RULES: Mapping[str, setting_rules.Rule] = {
+    "methods": setting_rules.METHODS,
+    "maxInstallments": setting_rules.INSTALLMENTS,
     "issuesCharges": (lambda value: isinstance(value, bool), "must be true or false"),
     "productCatalog": (lambda value: isinstance(value, bool), "must be true or false"),
     "refunds": (lambda value: isinstance(value, bool), "must be true or false"),

@@ -1,13 +1,13 @@
 """The settings and credentials of a connection to Stripe (D-263)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 from fatura.domain.offer import PaymentMethod
 from fatura.domain.provider_field import FieldType, ProviderField
+from fatura.gateways import setting_rules
 from fatura.gateways.port import GatewaySettingsError
 
 URL = "https://api.stripe.com"
@@ -58,7 +58,7 @@ def parse(settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> Stripe
         raise GatewaySettingsError(invalid)
     return StripeSettings(
         is_live=environment == "production",
-        methods=tuple(PaymentMethod(each) for each in settings.get("methods", _METHODS)),
+        methods=tuple(PaymentMethod(each) for each in settings.get("methods", setting_rules.ALL_METHODS)),
         webhook_secrets=secrets_of(settings.get("webhookSecret")),
         api_key=str(key),
     )
@@ -87,17 +87,9 @@ def _fault_of_key(key: object, environment: object) -> str | None:
 
 _KEY = re.compile("[sr]k_(live|test)_[A-Za-z0-9_]{16,480}")
 _SECRETS = re.compile("whsec_[!-+\\--~]{16,200}( *, *whsec_[!-+\\--~]{16,200}){0,2}")
-_METHODS = tuple(str(method) for method in PaymentMethod)
-_LISTS_OF_METHODS = [list(order) for count in (1, 2, 3) for order in permutations(_METHODS, count)]
-_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "environment": (
-        lambda value: isinstance(value, str) and value in ENVIRONMENTS,
-        f"must be one of {', '.join(ENVIRONMENTS)}",
-    ),
-    "methods": (
-        lambda value: value in _LISTS_OF_METHODS,
-        f"must be a list of one or more of {', '.join(_METHODS)}, each once",
-    ),
+_RULES: Mapping[str, setting_rules.Rule] = {
+    "environment": setting_rules.one_of(ENVIRONMENTS),
+    "methods": setting_rules.METHODS,
     "webhookSecret": (
         lambda value: value is None or (isinstance(value, str) and bool(_SECRETS.fullmatch(value))),
         "must be one to three signing secrets (whsec_...) with commas between, or null",
