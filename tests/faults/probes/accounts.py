@@ -49,6 +49,8 @@ async def fill_account(world: World, merchant: Merchant) -> Owned:
     with_document["customer"]["document"] = "529.982.247-25"
     known = await merchant.made("/v1/subscriptions", with_document)
     details = [(await merchant.get(f"/v1/invoices/{each['id']}")).json for each in (held_invoice, issued)]
+    first = (await merchant.get(f"/v1/invoices/{own.one('invoiceId')}")).json
+    own.ids["invoiceChargeId"] = [each["id"] for each in first["charges"]]
     for name, more in {
         "productId": [held_product["id"]],
         "planId": [held_plan["id"], customized_plan["id"]],

@@ -6,6 +6,7 @@ places come from the OpenAPI document, so new routes and fields are included aut
 
 import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -70,7 +71,11 @@ def probes(document: Json, own: Owned) -> Iterator[Probe]:
 
 def _of_operation(route: str, path: str, operation: Json, *, body: Json, own: Owned) -> Iterator[Probe]:
     parameters = [each for each in operation.get("parameters", []) if "name" in each]
-    named = [each["name"] for each in parameters if each["in"] == "path"]
+    # in this path, `chargeId` is the engine's id of a charge; in others, it is the gateway's id
+    path = path.replace(
+        "/invoices/{invoiceId}/charges/{chargeId}", "/invoices/{invoiceId}/charges/{invoiceChargeId}"
+    )
+    named = re.findall(r"{(\w+)}", path)
     method = route.partition(" ")[0].upper()
     filled = path
     for name in named:

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import msgspec
 
-from fatura.domain.errors import require
+from fatura.domain.errors import not_found, require
+from fatura.store.billing import invoices
 from fatura.store.charging import charge_calls, charges
 from fatura.store.charging.charge_calls import SEALED_PLACE, StoredCall
 from fatura.usecases.connections.observed_gateway import About, ObservedGateway, ProviderCall
@@ -95,9 +96,10 @@ def _stored(work: Work, charge_id: UUID, call: ProviderCall) -> StoredCall:
 async def read_page(work: Work, page: Page, invoice_id: UUID, *, charge_id: UUID) -> ChargeCallPageView:
     """Return a page of the calls about an invoice's charge, newest first. Raises EngineError: `engine.not_found`."""
     charge = await charges.find(work.tx, charge_id)
-    if charge is not None and charge.invoice_id != invoice_id:
-        charge = None
-    require(charge, "charge", id_=charge_id)
+    if charge is None or charge.invoice_id != invoice_id:
+        found = await invoices.details(work.tx, [invoice_id])
+        require(found.get(invoice_id), "invoice", id_=invoice_id)
+        raise not_found("charge", charge_id)
     return await page.read(
         ChargeCallPageView,
         partial(charge_calls.of_charge, work.tx, charge_id),
