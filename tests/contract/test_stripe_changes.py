@@ -103,7 +103,7 @@ async def test_a_line_that_a_person_added_makes_a_new_draft(
 async def test_an_amount_that_stripe_would_change_is_refused(
     gateway: Gateway, provider: StripeProvider, cause: str
 ) -> None:
-    """Nobody can pay the wrong amount: the draft is deleted before it is finalized. [D-8, D-263]"""
+    """The draft with the wrong amount is deleted before a payer could pay it. [D-8, D-263]"""
     first = request_of_lines()
     await gateway.create_charge(first)
     account = provider.account(gateway)

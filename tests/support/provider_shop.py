@@ -56,6 +56,16 @@ async def opened_shop(
         yield Shop(world, double, made["connectionId"])
 
 
+async def bill_once(shop: Shop, *, secret: str) -> Any:
+    """Bill one customer, and return the invoice. Check that the integration does not show the webhook's `secret`."""
+    world = shop.world
+    assert secret not in str((await world.get("/v1/integration")).json)
+    await shop.bill(1, await world.plan(await world.product(9990)))
+    await world.run()
+    [invoice] = await world.invoices()
+    return invoice
+
+
 class Losses:
     """Lets 30 % of the answers to writes be lost, and some requests and reads.
 

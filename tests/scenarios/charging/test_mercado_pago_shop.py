@@ -17,7 +17,15 @@ from tests.contract.mercado_pago_provider import signed
 from tests.doubles.mercado_pago.book import Account
 from tests.doubles.mercado_pago.server import MercadoPagoDouble, open_double
 from tests.doubles.server import Loss
-from tests.support.provider_shop import Losses, Shop, after, assert_all_paid, bill_through_losses, opened_shop
+from tests.support.provider_shop import (
+    Losses,
+    Shop,
+    after,
+    assert_all_paid,
+    bill_once,
+    bill_through_losses,
+    opened_shop,
+)
 from tests.support.sandbox_steps import now
 from tests.support.world import NOW, World
 
@@ -86,10 +94,7 @@ async def test_a_payer_who_pays_twice_is_reported(shop: tuple[Shop, Account]) ->
     """A refused card makes the invoice overdue. A forged webhook changes nothing. [D-265, D-35 webhook, D-50]"""
     opened, account = shop
     world = opened.world
-    assert SECRET not in str((await world.get("/v1/integration")).json)
-    await opened.bill(1, await world.plan(await world.product(9990)))
-    await world.run()
-    [invoice] = await world.invoices()
+    invoice = await bill_once(opened, secret=SECRET)
     [link] = links_of(account, invoice)
     shown = (await world.get(f"/v1/invoices/{invoice['id']}")).json["payment"]
     assert shown["url"] == link["init_point"]
@@ -113,7 +118,7 @@ async def test_a_payer_who_pays_twice_is_reported(shop: tuple[Shop, Account]) ->
 
 
 async def test_a_second_link_is_ended(shop: tuple[Shop, Account]) -> None:
-    """Mercado Pago lists the first link late, so the engine made another one. Nobody got the first link.
+    """Mercado Pago lists the first link late, so the engine made another one. No payer got the first link.
 
     [D-33, D-125, D-265]
     """

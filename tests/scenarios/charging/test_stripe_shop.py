@@ -15,7 +15,14 @@ from fatura.gateways.provider import Provider
 from tests.contract.stripe_provider import event, signature
 from tests.doubles.stripe.book import Account
 from tests.doubles.stripe.server import StripeDouble, open_double
-from tests.support.provider_shop import Losses, Shop, assert_all_paid, bill_through_losses, opened_shop
+from tests.support.provider_shop import (
+    Losses,
+    Shop,
+    assert_all_paid,
+    bill_once,
+    bill_through_losses,
+    opened_shop,
+)
 from tests.support.world import NOW, World
 
 SECRET = "whsec_" + 40 * "w"
@@ -92,10 +99,7 @@ async def test_a_webhook_lets_the_engine_read_the_charge(shop: tuple[Shop, Accou
     """A forged or old webhook does nothing; a replayed one is harmless. [D-35 webhook, D-263]"""
     opened, account = shop
     world = opened.world
-    assert SECRET not in str((await world.get("/v1/integration")).json)
-    await opened.bill(1, await world.plan(await world.product(9990)))
-    await world.run()
-    [invoice] = await world.invoices()
+    invoice = await bill_once(opened, secret=SECRET)
     [charge] = charges_of(account, invoice)
     shown = (await world.get(f"/v1/invoices/{invoice['id']}")).json["payment"]
     assert shown["url"] == charge["hosted_invoice_url"]

@@ -29,7 +29,7 @@ STATES: Mapping[str | None, ChargeState] = {
     "void": ChargeState.CANCELED,
     "uncollectible": ChargeState.EXPIRED,
 }
-"""The state of a charge by the status of its invoice. A draft is no charge yet, because nobody can pay it."""
+"""The state of a charge by the status of its invoice. A draft is no charge yet, because it cannot be paid."""
 REFERENCE = "fatura_reference"
 """The name of the metadata with the invoice and the attempt."""
 REFUND = "fatura_refund"

@@ -1,6 +1,6 @@
 """Make the invoice of a charge exactly once: a draft, its lines, and its finalization (D-263, ADR 0022).
 
-Nobody can pay a draft. Only the finalization makes the charge, and Stripe finalizes an invoice once. So each call
+A draft cannot be paid. Only the finalization makes the charge, and Stripe finalizes an invoice once. So each call
 first looks for the invoice, and finalizes only the oldest draft of its request.
 """
 
@@ -26,8 +26,8 @@ async def issue(
 ) -> Invoice:
     """Return the finalized invoice of a request, and make it if it does not exist.
 
-    It may have been paid or voided since. Each step can be repeated. If a step before the last one fails, nobody can
-    pay the invoice. Raises the errors of `port.Gateway.create_charge`.
+    It may have been paid or voided since. Each step can be repeated. If a step before the last one fails, the invoice
+    cannot be paid. Raises the errors of `port.Gateway.create_charge`.
     """
     fields = requests.draft_fields(request, customer)
     found = list(await _of_request(calls, request, customer, now=now))
@@ -44,7 +44,7 @@ async def issue(
 
 
 async def _discard(calls: ProviderCalls, invoice_id: str) -> None:
-    """Try to delete a draft. If this fails, the draft stays, and nobody can pay it."""
+    """Try to delete a draft. If this fails, the draft stays, and it cannot be paid."""
     try:
         await calls.write("DELETE", f"/v1/invoices/{invoice_id}", answer=Deleted, may_be_absent=True)
     except port.GatewayError as error:

@@ -52,7 +52,7 @@ def due_at(request: port.ChargeRequest) -> datetime:
 
 
 def draft_fields(request: port.ChargeRequest, customer: str) -> Mapping[str, str]:
-    """Return the fields of a draft. Nobody can pay a draft, and Stripe neither finalizes it nor sends it."""
+    """Return the fields of a draft. A draft cannot be paid, and Stripe neither finalizes it nor sends it."""
     fields = {
         "customer": customer,
         "currency": charges.CURRENCY.lower(),
