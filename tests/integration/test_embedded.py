@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -186,8 +187,15 @@ def test_users_of_a_killed_postmaster_reach_the_next_one(data_dir: Path):
         assert user.leave() == 0
 
 
-def test_a_pid_file_may_name_a_process_of_someone_else(data_dir: Path):
-    with using(data_dir) as owner, subprocess.Popen(["sleep", "10"]) as stranger:
+@pytest.fixture
+def stranger() -> Generator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "3600"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_pid_file_may_name_a_process_of_someone_else(data_dir: Path, stranger: subprocess.Popen[bytes]):
+    with using(data_dir) as owner:
         owner.says()
         pid_file = data_dir / "postgres" / "postmaster.pid"
         left = pid_file.read_text().splitlines()
@@ -197,7 +205,6 @@ def test_a_pid_file_may_name_a_process_of_someone_else(data_dir: Path):
         with start(data_dir) as server:
             assert value(server.url, "SELECT 1") == 1
         assert stranger.poll() is None
-        stranger.kill()
 
 
 async def test_a_killed_backend_costs_a_reconnect_within_five_seconds(data_dir: Path):

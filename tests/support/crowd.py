@@ -19,6 +19,8 @@ from tests.support.populated import connected
 from tests.support.unlimited import UNLIMITED
 from tests.support.world import Answer, Json, Merchant, api_client, ignore_notification
 
+PATIENCE_SECONDS = 120
+
 SUBSCRIBE_MANY = """
     WITH made AS (
         INSERT INTO customer (account_id, customer_id, external_ref, name, name_key, email, email_key,
@@ -79,7 +81,7 @@ class Crowd:
 
     async def until(self, statement: str, count: int) -> None:
         """Wait until the count that `statement` reads is at least `count`."""
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await self.sql(statement))[0][0] < count:  # noqa: ASYNC110 - other processes do the work
                 await asyncio.sleep(0.02)
 

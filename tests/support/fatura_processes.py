@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -22,8 +22,8 @@ from tests.support.postgres_processes import is_running, until
 
 KEY_RING = new_key()
 """The key ring of every command that uses a test's database."""
-START_SECONDS = 30
-STOP_SECONDS = 60
+START_SECONDS = 120
+STOP_SECONDS = 120
 
 
 def environment(database_url: str | None = None, **variables: str) -> dict[str, str]:
@@ -104,6 +104,13 @@ class Running:
         )
         words = [line.split() for line in listed.stdout.splitlines() if "-m fatura " in line]
         return {each[each.index("fatura") + 1]: int(each[0]) for each in words}
+
+
+def stop_all(processes: Sequence[Running]) -> list[int]:
+    """Send SIGTERM to all processes, wait until they have ended, and return their exit codes."""
+    for each in processes:
+        each.process.terminate()
+    return [each.process.wait(STOP_SECONDS) for each in processes]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crowd import Crowd, open_crowd
-from tests.support.fatura_processes import Running, environment, run, running
+from tests.support.fatura_processes import Running, environment, run, running, stop_all
 
 pytestmark = pytest.mark.faults
 
@@ -40,7 +40,7 @@ async def _bill_with_losses(crowd: Crowd, database_url: str, tmp_path: Path) -> 
         await crowd.fall_due()
         await _kill_some(crowd, workers[1:3], among=SUBSCRIPTIONS, beyond=SUBSCRIPTIONS)
         await crowd.until(INVOICES, SUBSCRIPTIONS * CYCLES)
-        codes = await asyncio.to_thread(lambda: [worker.stop() for worker in workers[3:]])
+        codes = await asyncio.to_thread(stop_all, workers[3:])
 
     assert codes == [0] * 5
     per_cycle = "SELECT cycle, count(DISTINCT subscription_id), count(*) FROM invoice WHERE account_id = $1 GROUP BY 1"
