@@ -5,6 +5,7 @@ handles the answers.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ from fatura.usecases.open_call_limit import Places
 from fatura.usecases.payments import second_charges
 from fatura.usecases.transaction import (
     DATABASE_FAILURES,
+    DeadlockError,
+    LockTimeoutError,
     Work,
     in_audited_transaction,
     in_snapshot,
@@ -69,6 +72,10 @@ assert (
 ), (
     "a charge is believed absent only after its call has ended, even if one host's clock is slow and another's fast"
 )
+RECORD_AFTER_SENDING_SECONDS = LEASE.total_seconds() - gateway_calls.SEND_WITHIN_SECONDS
+"""Time between the latest instant for sending a request and the end of the lease."""
+RECORD_AGAIN_SECONDS = 1.0
+"""Maximum pause before answers are recorded again that the database failed to record."""
 NOT_READY_REASONS = {
     InvoiceStatus.DRAFT: "waits for its prices and is issued automatically when they arrive",
     InvoiceStatus.AWAITING_VALUE: "waits for a value; retry pricing or enter the value by hand",
@@ -270,7 +277,7 @@ async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]
     if not answered:
         return
     try:
-        seconds = await in_transaction(deps, account, _record_answers, answered)
+        seconds = await _record_while_leased(deps, account, answered)
     except Exception as failure:  # noqa: BLE001 - each answer is recorded alone; a failure of one is logged
         if len(answered) > 1:
             await asyncio.gather(*(_record(deps, account, [each]) for each in answered))
@@ -281,6 +288,27 @@ async def _record(deps: Deps, account: Account, answered: Sequence[AnsweredCall]
                 await _put_off_unrecorded(deps, account, call, answer)
         return
     await asyncio.gather(*(second_charges.cancel(gateway, second) for gateway, second in seconds))
+
+
+async def _record_while_leased(
+    deps: Deps, account: Account, answered: Sequence[AnsweredCall]
+) -> Sequence[tuple[Gateway, Charge]]:
+    """Run `_record_answers` in a transaction. If the database fails, repeat this until the leases end.
+
+    Otherwise, the engine would forget the id of a new charge. At a gateway whose search shows the charge late, the
+    engine could then request a second charge (D-33). If a lock causes the failure, repeat only the transaction of a
+    single answer, because a locked row must not delay the other answers.
+    """
+    ends_at = min(call.send_before for call, _ in answered) + RECORD_AFTER_SENDING_SECONDS
+    while True:
+        try:
+            return await in_transaction(deps, account, _record_answers, answered)
+        except DATABASE_FAILURES as failure:
+            is_lock = isinstance(failure, LockTimeoutError | DeadlockError)
+            if time.monotonic() + RECORD_AGAIN_SECONDS > ends_at or (is_lock and len(answered) > 1):
+                raise
+            log.warning("charge.answers_not_recorded_yet", answers=len(answered), error=failure)
+        await asyncio.sleep(RECORD_AGAIN_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
 
 
 async def _record_answers(work: Work, answered: Sequence[AnsweredCall]) -> Sequence[tuple[Gateway, Charge]]:
