@@ -3,8 +3,8 @@
 For billing, the engine uses such a connection only through `gateways.port`, like any other provider.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from fatura.domain.statement_payments import ImportedPayment, StatementPayment
@@ -12,7 +12,11 @@ from fatura.gateways.port import Charge, Gateway
 
 
 class ImportedMeanwhileError(Exception):
-    """Another import has added payments since this import was decided, so nothing was added."""
+    """Other payments were stored since this import was decided, so nothing was added."""
+
+
+IsCurrent = Callable[[Any], Awaitable[bool]]
+"""Return whether an import was decided with all stored payments. The argument is the transaction of the import."""
 
 
 @runtime_checkable
@@ -42,12 +46,18 @@ class StatementImports(Gateway, Protocol):
         ...
 
     async def import_payments(
-        self, payments: Sequence[StatementPayment], *, imported_before: int | None = None
+        self,
+        payments: Sequence[StatementPayment],
+        *,
+        imported_before: int | None = None,
+        is_current: IsCurrent | None = None,
     ) -> Sequence[str]:
         """Add payments to charges of the connection, in this order, and return the `bank_id`s of the added payments.
 
         A payment is not added if any connection of the account has imported its `bank_id`, or if its charge may already
         have the payment (`ChargePayments.may_have`). An import waits for other imports of the account, and sees their
-        payments. Raises ImportedMeanwhileError if `imported_before` is no longer the result of `count_imported`.
+        payments. Raises ImportedMeanwhileError if `imported_before` is no longer the result of `count_imported`, or if
+        `is_current` returns False. `is_current` runs in the import's transaction, after the charges were locked against
+        cancellations.
         """
         ...

@@ -296,3 +296,52 @@ async def test_the_audit_shows_a_payment_whose_import_had_no_answer(
     [entry] = await shop.merchant.audit("gateway_connection.import_statement")
     assert entry["after"] == {"payments": 0, "duplicates": 1}
     assert await _paid(shop, invoice) == [9990]
+
+
+@pytest.mark.parametrize("cents", [None, 4000])
+async def test_a_payment_recorded_by_hand_during_an_import_counts_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, cents: int | None
+) -> None:
+    """The merchant records the payment, or a part payment, after the import has decided. [D-257]"""
+    invoice = await shop.bill()
+    fields = {} if cents is None else {"amountCents": cents}
+    amount = "99.90" if cents is None else "40.00"
+    import_payments = PixKeyGateway.import_payments
+
+    async def late(self: Any, payments: Any, **options: Any) -> Any:
+        await shop.merchant.made(f"/v1/invoices/{invoice['id']}/payments", {"method": "pix", **fields})
+        return await import_payments(self, payments, **options)
+
+    monkeypatch.setattr(PixKeyGateway, "import_payments", late)
+    assert await _results(shop, f"{amount},1,Pix {txid(invoice)}") == ["similar"]
+    assert await _paid(shop, invoice) == [cents or 9990]
+
+
+async def test_an_import_during_the_cancellation_for_a_manual_payment_adds_no_payment(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The payment is stored as a request, and its charge is canceled already. [D-257, D-171]"""
+    invoice = await shop.bill()
+    cancel_charge = PixKeyGateway.cancel_charge
+    results = list[str]()
+
+    async def slow(self: Any, charge_id: str) -> Any:
+        canceled = await cancel_charge(self, charge_id)
+        answer = await shop.send(f"99.90,1,Pix {txid(invoice)}")
+        results.extend(each["result"] for each in answer.json["data"])
+        return canceled
+
+    monkeypatch.setattr(PixKeyGateway, "cancel_charge", slow)
+    await _record(shop, invoice)
+    assert results == ["similar"]
+    assert await _paid(shop, invoice) == [9990]
+
+
+async def test_a_payment_recorded_by_hand_after_an_import_is_refused(shop: Shop) -> None:
+    """The import has stored the payment, but no poll has recorded it yet. [D-257, D-52]"""
+    invoice = await shop.bill()
+    assert (await shop.send(f"99.90,1,Pix {txid(invoice)}")).status == 200
+    refused = await shop.merchant.post(f"/v1/invoices/{invoice['id']}/payments", {"method": "pix"})
+    assert (refused.status, refused.type) == (409, "engine.invoice_not_payable")
+    await shop.world.run()
+    assert await _paid(shop, invoice) == [9990]

@@ -27,8 +27,9 @@ from fatura.domain.payments import EntryKind, EntrySource, PaymentEntry
 from fatura.domain.statement_payments import MAX_DAYS_APART, ImportedPayment
 from fatura.gateways.statement_port import ImportedMeanwhileError, StatementImports
 from fatura.store.billing import payment_entries
-from fatura.store.charging import charge_polling, payable_charges
+from fatura.store.charging import charge_polling, merchant_requests, payable_charges
 from fatura.store.connections import connections
+from fatura.store.db import Tx
 from fatura.store.subscriptions import customers
 from fatura.usecases.audit_draft import AuditDraft
 from fatura.usecases.connections import gateway_connections
@@ -131,16 +132,19 @@ def _read(
 async def _decide_and_import(
     deps: Deps, account: Account, opened: _Opened, statement: Statement, *, confirmed: Collection[str]
 ) -> Sequence[Decided]:
-    """Decide about the credits, and import the new payments. Decide again if another import was faster."""
+    """Decide about the credits, and import the new payments.
+
+    Decide again if another import, or a person who records a payment by hand, was faster.
+    """
     for _ in range(MAX_DECISIONS):
         before = await opened.gateway.count_imported()
         known = await _known(deps, account, opened, statement.credits)
         decided = _decided(statement, known, confirmed=confirmed)
         try:
-            return await _import(opened.gateway, decided, imported_before=before)
+            return await _import(opened.gateway, decided, imported_before=before, manual=known.manual)
         except ImportedMeanwhileError:
             continue
-    raise EngineError(UNAVAILABLE, "Other imports of the account are running; repeat the request.")
+    raise EngineError(UNAVAILABLE, "Other payments of the account are being stored; repeat the request.")
 
 
 def _decided(statement: Statement, known: Known, *, confirmed: Collection[str]) -> Sequence[Decided]:
@@ -218,10 +222,9 @@ async def _ledgers(
     work: Work, read: Sequence[Credit], *, opened: _Opened, invoice_ids: Sequence[UUID]
 ) -> tuple[ManualPayments, Payers]:
     """Return the manual payments that may be the same payments as the credits, and the possible payers."""
-    ledgers = await payment_entries.of_invoices(work.tx, invoice_ids)
     manual = ManualPayments.of(
         await payment_entries.manual_by_reference(work.tx, [credit.bank_id for credit in read]),
-        [entry for entries in ledgers.values() for entry in entries if _is_manual(entry)],
+        await _by_hand(work.tx, invoice_ids),
     )
     recorded = {entry.invoice_id for entries in manual.by_reference.values() for entry in entries}
     of_invoices = await payable_charges.of_invoices(work.tx, sorted(recorded.union(invoice_ids)))
@@ -258,12 +261,36 @@ def _payer(document_hash: bytes, documents: Mapping[bytes, str]) -> str:
     return documents.get(document_hash) or document_hash.hex()
 
 
+async def _by_hand(tx: Tx, invoice_ids: Sequence[UUID]) -> Mapping[UUID, int]:
+    """Return the sum of each invoice's manual payments, including those that are stored as requests (D-171)."""
+    ledgers = await payment_entries.of_invoices(tx, invoice_ids)
+    requests = await merchant_requests.of_invoices(tx, invoice_ids)
+    sums = Counter[UUID]()
+    for entry in (each for ledger in ledgers.values() for each in ledger if _is_manual(each)):
+        sums[entry.invoice_id] += entry.amount_cents
+    for request in (each for stored in requests.values() for each in stored):
+        if request.payment is not None:
+            sums[request.invoice_id] += request.payment.amount_cents
+    return sums
+
+
 def _is_manual(entry: PaymentEntry) -> bool:
     return entry.kind is EntryKind.PAYMENT and entry.source is EntrySource.MANUAL
 
 
+async def _is_current(tx: Tx, *, manual: ManualPayments, invoice_ids: Sequence[UUID]) -> bool:
+    """Lock the invoices, and return whether `manual` has all their manual payments.
+
+    A payment that covers an invoice is stored as a request before its charge is canceled. The import has locked the
+    charge. So either this function sees the request, or the cancellation finds the charge paid and is refused (D-52).
+    """
+    await payment_entries.lock_invoices(tx, invoice_ids)
+    stored = await _by_hand(tx, invoice_ids)
+    return all(stored.get(each) == manual.by_invoice.get(each) for each in invoice_ids)
+
+
 async def _import(
-    gateway: StatementImports, decided: Sequence[Decided], *, imported_before: int
+    gateway: StatementImports, decided: Sequence[Decided], *, imported_before: int, manual: ManualPayments
 ) -> Sequence[Decided]:
     """Add the new payments, and return the decisions. Change each decision whose payment could not be added.
 
@@ -272,7 +299,9 @@ async def _import(
     new = [each.payment for each in decided if each.payment is not None]
     if not new:
         return decided
-    added = set(await gateway.import_payments(new, imported_before=imported_before))
+    paid = sorted({each.charge.invoice_id for each in decided if each.payment and each.charge})
+    is_current = partial(_is_current, manual=manual, invoice_ids=paid)
+    added = set(await gateway.import_payments(new, imported_before=imported_before, is_current=is_current))
     left_out = [each.bank_id for each in new if each.bank_id not in added]
     meanwhile = await gateway.imported(left_out) if left_out else ()
     stored = {same_id(each.bank_id): each for each in meanwhile}

@@ -26,19 +26,20 @@ from fatura.views.statements import CreditResult, MatchedBy
 
 @dataclass(frozen=True, slots=True)
 class ManualPayments:
-    """Manual payments by their references (`same_id`), and the sum of each invoice's manual payments."""
+    """Manual payments by their references (`same_id`), and the sum of each invoice's manual payments.
+
+    The sums include payments that are stored as requests (D-171).
+    """
 
     by_reference: Mapping[str, Sequence[PaymentEntry]]
     by_invoice: Mapping[UUID, int]
 
     @classmethod
-    def of(cls, referenced: Iterable[PaymentEntry], of_invoices: Iterable[PaymentEntry]) -> "ManualPayments":
-        by_reference, by_invoice = defaultdict[str, list[PaymentEntry]](list), defaultdict[UUID, int](int)
+    def of(cls, referenced: Iterable[PaymentEntry], by_invoice: Mapping[UUID, int]) -> "ManualPayments":
+        by_reference = defaultdict[str, list[PaymentEntry]](list)
         for entry in referenced:
             assert entry.reference is not None, "the entries were found by their references"
             by_reference[same_id(entry.reference)].append(entry)
-        for entry in of_invoices:
-            by_invoice[entry.invoice_id] += entry.amount_cents
         return cls(by_reference, by_invoice)
 
 

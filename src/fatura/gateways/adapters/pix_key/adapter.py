@@ -24,7 +24,7 @@ from fatura.gateways.adapters.pix_key import tables
 from fatura.gateways.adapters.pix_key.settings import PixKeySettings, parse
 from fatura.gateways.adapters.pix_key.tables import PixKeyCharge, PixKeyEntry
 from fatura.gateways.br_code import br_code
-from fatura.gateways.statement_port import ImportedMeanwhileError
+from fatura.gateways.statement_port import ImportedMeanwhileError, IsCurrent
 
 MAX_CENTS = 10**12 - 1
 """The highest amount that fits into a Pix code."""
@@ -148,7 +148,11 @@ class PixKeyGateway:
             return await tables.count_payments(tx)
 
     async def import_payments(
-        self, payments: Sequence[StatementPayment], *, imported_before: int | None = None
+        self,
+        payments: Sequence[StatementPayment],
+        *,
+        imported_before: int | None = None,
+        is_current: IsCurrent | None = None,
     ) -> Sequence[str]:
         connection_id, now = self._config.connection_id, self._config.now
         txids = [each.charge_id for each in payments]
@@ -157,6 +161,8 @@ class PixKeyGateway:
             if imported_before not in {None, await tables.count_payments(tx)}:
                 raise ImportedMeanwhileError
             await tables.lock(tx, connection_id, txids)
+            if is_current is not None and not await is_current(tx):
+                raise ImportedMeanwhileError
             paid = {each.charge_id: payments_of(each) for each in await self._read(tx, txids)}
             new: list[StatementPayment] = []
             for payment in payments:
