@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.cancellation_steps import end_requests
 from tests.support.refund_steps import pay
 from tests.support.reissue_steps import unpaid_invoice
 from tests.support.sandbox_steps import charges, now, pass_time, pay_silently, queue_fault, read
@@ -161,3 +162,33 @@ async def test_another_reissue_with_an_expired_key_is_refused(
     )
     await world.run("issuance")
     assert sorted(each["status"] for each in await charges(world)) == ["canceled", "open"]
+
+
+@pytest.mark.parametrize(
+    ("action", "first", "change", "expected"),
+    [
+        ("payments", {"method": "cash"}, {}, (409, "engine.invoice_not_payable")),
+        ("payments", {"method": "cash"}, {"amountCents": 9990}, (409, "engine.invoice_not_payable")),
+        ("payments", {"method": "cash"}, {"amountCents": 1000}, REUSED),
+        ("payments", {"method": "cash"}, {"method": "transfer"}, REUSED),
+        ("reissue", {"paymentMethod": "pix"}, {}, (409, "engine.invoice_not_reissuable")),
+        ("reissue", {"paymentMethod": "pix"}, {"paymentMethod": "card"}, REUSED),
+    ],
+)
+async def test_another_request_with_the_expired_key_of_a_stored_one_is_refused(
+    world: World, action: str, first: Json, change: Json, expected: tuple[int, str]
+):
+    """The gateway answers neither cancellations nor polls, so the first request stays stored. [D-14, D-171]"""
+    invoice = await unpaid_invoice(world)
+    path = f"/v1/invoices/{invoice['id']}/{action}"
+    await queue_fault(world, "cancel_charge", "timeout_before", times=2)
+    assert (await world.post(path, first, key="k")).status == 409
+    await world.sql("DELETE FROM idempotency_key")
+    await end_requests(world)
+
+    again = await world.post(path, first | change, key="k")
+
+    assert (again.status, again.type) == expected
+    await world.sql(EXPIRE)
+    assert (await world.post(path, first, key="k")).status == (409 if expected == REUSED else 200)
+    assert await world.broken() == []

@@ -69,15 +69,15 @@ class Received:
     def entry_id(self, tagger: Tagger, invoice_id: UUID) -> UUID:
         return tagger.request_id("payment", invoice_id, key=self.key)
 
-    def may_be(self, recorded: PaymentEntry) -> bool:
-        """Return whether `recorded` can be the entry of this payment.
+    def may_be(self, known: PaymentEntry | ManualPayment) -> bool:
+        """Return whether `known` can be the entry or the stored request of this payment.
 
         Texts are not compared, because an erasure changes them.
         """
         return (
-            self.amount_cents in {None, recorded.amount_cents}
-            and self.paid_at in {None, recorded.occurred_at}
-            and self.method is recorded.method
+            self.amount_cents in {None, known.amount_cents}
+            and self.paid_at in {None, known.occurred_at}
+            and self.method is known.method
         )
 
     def erased(self) -> "Received":
@@ -158,6 +158,8 @@ async def _reserve(work: Work, *, invoice_id: UUID, received: Received, places: 
         )
         raise EngineError(INVOICE_NOT_PAYABLE, detail)
     own = next((each.payment for each in stored if each.request_id == entry_id), None)
+    if own is not None and not received.may_be(own):
+        raise key_reused()
     if own is not None:  # the open amount may have changed since the payment was stored
         amount_cents = own.recorded_cents(open_cents=open_cents)
     else:

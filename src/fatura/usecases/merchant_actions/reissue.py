@@ -58,8 +58,8 @@ class Wanted:
     payment_method: PaymentMethod | None
     installments: int | None
 
-    def may_be(self, planned: InvoiceCharge) -> bool:
-        """Return whether a request for these terms may have planned this charge.
+    def may_be(self, planned: InvoiceCharge | ChargeTerms) -> bool:
+        """Return whether a request for these terms may have planned this charge, or was stored with these terms.
 
         The charge's due date may be later than the wanted one, because the engine postpones a due date that has passed.
         """
@@ -132,9 +132,13 @@ async def _reserve(
             raise key_reused()
         return await charge_release.read_applied(work, invoice_id=invoice_id)
     stored = await merchant_requests.of_invoice(work, invoice_id)
-    # do not check a repeat: its due date was valid at the first request, and may have passed since
-    if all(each.request_id != next_charge_id for each in stored):
+    own = next((each.terms for each in stored if each.request_id == next_charge_id), None)
+    if (
+        own is None
+    ):  # do not check a repeat: its due date was valid at the first request, and may have passed since
         _check_due_date(work, wanted.due_date)
+    elif not wanted.may_be(own):
+        raise key_reused()
     charge, terms = await _check(work, state, wanted)
     await _check_refunds(work, invoice_id)
     if merchant_requests.is_in_progress(work, stored, other_than=next_charge_id):
