@@ -19,7 +19,7 @@ from fatura.domain.payments import EntryKind, PaymentEntry
 from fatura.domain.refunds import RefundRequest
 from fatura.gateways.port import TransientError, UnknownOutcomeError
 from fatura.signature import PREFIX
-from fatura.store import counters, db, vault
+from fatura.store import counters, open_transaction, vault
 from fatura.store.charging import spacing
 from fatura.store.counters import Counted
 from fatura.store.db import Tx
@@ -37,7 +37,7 @@ from fatura.usecases.transaction import Work
 from fatura.usecases.webhooks import delivery
 from fatura.workers.lanes import LANES
 
-STORE = Path(db.__file__).parent
+STORE = Path(vault.__file__).parent
 Put = Callable[[Any, str, Any], None]
 """A function that sets an attribute: permanently (`setattr`) or for one test (`monkeypatch.setattr`)."""
 
@@ -298,7 +298,7 @@ def trust_any_commit() -> None:
     async def commit(connection: Any) -> None:
         await connection.execute("COMMIT")
 
-    db.commit = commit
+    open_transaction.commit = commit
 
 
 @_break
@@ -308,7 +308,7 @@ def commit_refused_requests() -> None:
     async def keep(connection: Any) -> None:
         await connection.execute("COMMIT")
 
-    db.roll_back = keep
+    open_transaction.roll_back = keep
 
 
 @_break

@@ -29,7 +29,7 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from fatura.open_transaction import mark_open_transaction
+from fatura.transaction_mark import TransactionMark
 from tests.support.fatura_processes import free_port
 
 KEY = "secret-key-of-the-merchant"
@@ -313,6 +313,8 @@ async def _ended(call: Awaitable[object]) -> None:
 async def test_no_provider_is_called_inside_a_transaction(local: ProviderClient) -> None:
     """[D-260]"""
     async with served(answer(200)) as server:
-        with mark_open_transaction(), pytest.raises(RuntimeError):
+        mark = TransactionMark()
+        with pytest.raises(RuntimeError):
             await write(calls(local, server.port))
+        mark.end()
     assert server.seen == []

@@ -4,8 +4,8 @@ Row Level Security hides the rows of all other accounts from a transaction.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -17,20 +17,19 @@ import msgspec
 
 from fatura import tracing
 from fatura.failure_text import OwnTextError
-from fatura.open_transaction import mark_open_transaction
 from fatura.store.connection_shares import ConnectionShares
+from fatura.store.open_transaction import (
+    DeadlockError,
+    Loan,
+    LockTimeoutError,
+    NoFreeConnectionError,
+    OpenTransaction,
+    translated,
+)
 from fatura.store.ping import Ping
 from fatura.store.pool import LOCK_TIMEOUT_MS, Opening, open_pool
-from fatura.store.row_details import hidden_row_details
 from fatura.store.traced_connection import TracedConnection
-from fatura.store.transaction_end import (
-    UNAVAILABLE_ERRORS,
-    DatabaseUnavailableError,
-    commit,
-    roll_back,
-    time_limit,
-    unavailable,
-)
+from fatura.store.transaction_end import UNAVAILABLE_ERRORS, DatabaseUnavailableError, unavailable
 
 __all__ = [
     "LOCK_TIMEOUT_MS",
@@ -52,8 +51,6 @@ TRANSACTION_TIMEOUT_SECONDS = 150
 """Maximum duration of a transaction, even if the server or the network stops responding."""
 INSPECTION_TIMEOUT_SECONDS = 3600
 """Maximum duration of an `inspection`."""
-ACQUIRE_TIMEOUT_SECONDS = 10
-"""Maximum wait for a free connection, and maximum wait for the answer to BEGIN."""
 
 _TYPES_OF_DRIVER = (UUID, bytes, date, datetime, timedelta)
 """asyncpg returns these types as Python objects. msgspec converts all other values as it converts JSON."""
@@ -62,20 +59,8 @@ Row = asyncpg.Record
 T = TypeVar("T")
 
 
-class LockTimeoutError(OwnTextError):
-    """Another transaction held a lock for longer than LOCK_TIMEOUT_MS."""
-
-
-class NoFreeConnectionError(DatabaseUnavailableError):
-    """All connections that the account may use were in use for ACQUIRE_TIMEOUT_SECONDS."""
-
-
 class RowCountError(OwnTextError):
     """A statement changed fewer or more rows than it had to, so its transaction must not commit."""
-
-
-class DeadlockError(OwnTextError):
-    """The database aborted this transaction because of a deadlock or a serialization failure. A repeat may succeed."""
 
 
 def check_rows(changed: int, expected: int) -> None:
@@ -90,23 +75,6 @@ def record(kind: type[T], row: Row, **others: Any) -> T:
     Text is converted to enums.
     """
     return msgspec.convert({**row, **others}, kind, builtin_types=_TYPES_OF_DRIVER)
-
-
-@contextmanager
-def _translated_errors() -> Generator[None]:
-    """Raise LockTimeoutError, DeadlockError or DatabaseUnavailableError instead of the errors of the driver.
-
-    Other errors of the driver are raised without the data of rows.
-    """
-    try:
-        with hidden_row_details():
-            yield
-    except asyncpg.LockNotAvailableError as error:
-        raise LockTimeoutError(str(error)) from error
-    except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
-        raise DeadlockError(str(error)) from error
-    except UNAVAILABLE_ERRORS as error:
-        raise unavailable(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +135,7 @@ class Tx:
 
         But after DatabaseUnavailableError, LockTimeoutError and DeadlockError, the transaction must end.
         """
-        with _translated_errors():
+        try:
             await self._connection.execute("SAVEPOINT part")
             try:
                 yield
@@ -175,6 +143,10 @@ class Tx:
                 await self._connection.execute("ROLLBACK TO SAVEPOINT part; RELEASE SAVEPOINT part")
                 raise
             await self._connection.execute("RELEASE SAVEPOINT part")
+        except Exception as error:
+            if (instead := translated(error)) is not None:
+                raise instead from error
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +238,7 @@ class Database:
 
     async def notify(self, lanes: str) -> None:
         """Notify all workers that the named lanes have work. Workers also poll, so a lost notification is harmless."""
-        async with self._acquire() as connection:
+        async with Loan(self._pool, self._shares) as connection:
             # With a parameter, the driver sends two messages, and a pooler may use two server connections for them.
             await connection.execute(f"NOTIFY fatura_work, '{lanes}'")
 
@@ -274,8 +246,7 @@ class Database:
         self._ping.close()
         await self._pool.close()
 
-    @asynccontextmanager
-    async def _transaction(
+    def _transaction(
         self,
         begin: str,
         setting: str,
@@ -283,57 +254,10 @@ class Database:
         view: Callable[[Any], T],
         share: tuple[UUID, bool] | None = None,
         timeout_seconds: int | None = None,
-    ) -> AsyncGenerator[T]:
-        async with self._limit or nullcontext(), self._acquire(share) as connection:
-            try:
-                with time_limit(connection, ACQUIRE_TIMEOUT_SECONDS):
-                    await self._opening.begin(connection, begin, setting=setting)
-                with (
-                    time_limit(connection, timeout_seconds or TRANSACTION_TIMEOUT_SECONDS),
-                    mark_open_transaction(),
-                ):
-                    yield view(connection)
-                    # A transaction that writes ends with `commit`, which checks that the server kept the writes.
-                    await (commit(connection) if begin == "BEGIN" else connection.execute("COMMIT"))
-            except BaseException:
-                await roll_back(connection)
-                raise
-
-    @asynccontextmanager
-    async def _acquire(self, share: tuple[UUID, bool] | None = None) -> AsyncGenerator[Any]:
-        """Yield a connection.
-
-        An account has one share of the pool for reads and quick transactions, and another one for all other writes.
-        `share` is a pair: the account's id, and True for the share for reads.
-        """
-        is_connected = has_share = False
-        try:
-            # `acquire(timeout=...)` is not used, because it would start a task for each transaction.
-            async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
-                if share is not None:
-                    await self._shares.take(share[0], reads=share[1])
-                    has_share = True
-                connection = await self._pool.acquire()
-            is_connected = True
-            try:
-                with _translated_errors():
-                    yield connection
-            finally:
-                await self._pool.release(connection)
-        except TimeoutError as error:
-            if share is not None and not has_share:
-                message = f"the account's share of the connections was in use for {ACQUIRE_TIMEOUT_SECONDS} s"
-                raise NoFreeConnectionError(message) from error
-            raise unavailable(error) from error
-        except UNAVAILABLE_ERRORS as error:
-            raise unavailable(error) from error
-        except asyncpg.PostgresError as error:
-            if is_connected:
-                raise
-            raise unavailable(error) from error
-        finally:
-            if share is not None and has_share:
-                self._shares.give_back(share[0], reads=share[1])
+    ) -> OpenTransaction[T]:
+        loan = Loan(self._pool, self._shares, share, self._limit)
+        seconds = timeout_seconds or TRANSACTION_TIMEOUT_SECONDS
+        return OpenTransaction(loan, self._opening, begin, setting, view, seconds)
 
 
 async def connect(

@@ -1,8 +1,6 @@
 """End transactions: confirm commits, roll back, and close connections that no longer respond."""
 
-import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -59,23 +57,14 @@ async def roll_back(connection: Any) -> None:
     try:
         await connection.execute("ROLLBACK")
     except (*UNAVAILABLE_ERRORS, asyncpg.PostgresError):
-        _close(connection)
+        close(connection)
 
 
-@contextmanager
-def time_limit(connection: Any, seconds: int) -> Generator[None]:
-    """Close the connection if the block lasts longer than `seconds`, so that pending statements fail.
+def close(connection: Any) -> None:
+    """Close a connection at once, so that its pending statements fail.
 
     This does not send a cancel request, because a cancel request could end the wait of a COMMIT for the standby. Other
     transactions would then see data that a failover can still lose.
     """
-    timer = asyncio.get_running_loop().call_later(seconds, _close, connection)
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _close(connection: Any) -> None:
     with suppress(asyncpg.InterfaceError):  # the connection is already closed and no longer in the pool
         connection.terminate()

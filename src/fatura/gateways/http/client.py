@@ -34,8 +34,8 @@ from fatura.gateways.port import (
     TransientError,
     UnknownOutcomeError,
 )
-from fatura.open_transaction import holds_open_transaction
 from fatura.tracing import Kind
+from fatura.transaction_mark import holds_open_transaction
 
 DEADLINE_SECONDS = CALL_TIMEOUT_SECONDS - 2
 """Maximum time of all calls of one ProviderCalls together. The engine would cancel the adapter 2 s later."""

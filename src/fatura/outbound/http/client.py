@@ -14,13 +14,13 @@ from fatura.domain.account import Account
 from fatura.domain.credentials import Mode
 from fatura.domain.endpoint_url import RefusedUrlError, Target, UrlRules, read
 from fatura.observability import log
-from fatura.open_transaction import holds_open_transaction
 from fatura.outbound.http.call_limits import CallLimits, CallTime
 from fatura.outbound.http.connection import Connection
 from fatura.outbound.http.dialing import UNREACHABLE, Dialer, NoConnectionError, Resolver
 from fatura.outbound.http.exchange import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.outbound.http.response import Response
 from fatura.tracing import Kind
+from fatura.transaction_mark import holds_open_transaction
 
 KEEP_SECONDS = 4
 """Maximum idle time of a reused connection; shorter than the idle timeout of most servers."""
