@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fatura.domain.credentials import Mode, ParsedKey
 from fatura.domain.tags import Tagger
 from fatura.ids import new_id
 from fatura.usecases.remembered_keys import MOST_REMEMBERED, REFUSED_SECONDS, RememberedKeys
@@ -69,16 +70,20 @@ def test_the_id_of_a_request_depends_on_all_that_must_differ():
     assert len(others) == 5
 
 
+def _key(secret_hash: bytes) -> ParsedKey:
+    return ParsedKey(ACCOUNT, Mode.LIVE, secret_hash)
+
+
 def test_a_refused_key_is_remembered_for_a_minute():
     """[D-240]"""
     seconds = [1000.0]
     refused = RememberedKeys(REFUSED_SECONDS, clock=lambda: seconds[0])
-    refused.add(b"one")
-    assert b"one" in refused
-    assert b"other" not in refused
+    refused.add(_key(b"one"))
+    assert _key(b"one") in refused
+    assert _key(b"other") not in refused
     seconds[0] += REFUSED_SECONDS
-    assert b"one" not in refused
-    refused.add(b"other")
+    assert _key(b"one") not in refused
+    refused.add(_key(b"other"))
     assert list(refused._until) == [b"other"]
 
 
@@ -86,7 +91,7 @@ def test_a_limited_number_of_refused_keys_is_remembered():
     """[D-240]"""
     refused = RememberedKeys(REFUSED_SECONDS, clock=lambda: 0.0)
     for number in range(MOST_REMEMBERED + 5):
-        refused.add(number.to_bytes(4))
+        refused.add(_key(number.to_bytes(4)))
     assert len(refused._until) == MOST_REMEMBERED
-    assert (MOST_REMEMBERED + 4).to_bytes(4) in refused
-    assert (4).to_bytes(4) not in refused
+    assert _key((MOST_REMEMBERED + 4).to_bytes(4)) in refused
+    assert _key((4).to_bytes(4)) not in refused

@@ -59,25 +59,30 @@ async def authenticate(deps: Deps, key_text: str | None, count: Callable[[UUID],
     Raises EngineError: `engine.unauthorized`, whose message does not reveal why the key was refused;
     `engine.rate_limited`.
     """
-    parsed = parse_key(key_text, tagger=deps.tagger) if key_text else None
-    if parsed is None or parsed.secret_hash in deps.refused_keys:
+    parsed = _parsed(deps, key_text) if key_text else None
+    if parsed is None or parsed in deps.refused_keys:
         raise _unauthorized()
-    is_counted = parsed.secret_hash in deps.accepted_keys
+    is_counted = parsed in deps.accepted_keys
     if is_counted:
         count(parsed.account_id)
-    elif parsed.secret_hash not in deps.working_keys:
+    elif parsed not in deps.working_keys:
         deps.failed_lookups.check(parsed.account_id)
     caller = await _find(deps, parsed)
     if caller is None:
         deps.failed_lookups.count(parsed.account_id)
-        deps.working_keys.discard(parsed.secret_hash)
-        deps.refused_keys.add(parsed.secret_hash)
+        deps.working_keys.discard(parsed)
+        deps.refused_keys.add(parsed)
         raise _unauthorized()
-    deps.accepted_keys.add(parsed.secret_hash)
-    deps.working_keys.add(parsed.secret_hash)
+    deps.accepted_keys.add(parsed)
+    deps.working_keys.add(parsed)
     if not is_counted:
         count(parsed.account_id)
     return caller
+
+
+def _parsed(deps: Deps, key_text: str) -> ParsedKey | None:
+    """Return the parts of a key. Those of a key in use are remembered, because checking a tag takes long."""
+    return deps.working_keys.find(hash_secret(key_text)) or parse_key(key_text, tagger=deps.tagger)
 
 
 async def _find(deps: Deps, parsed: ParsedKey) -> Caller | None:
