@@ -1,8 +1,12 @@
 """The billing run: generate the next invoice of each due subscription, in batches (D-2 to D-5, D-28)."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -128,33 +132,43 @@ async def _bill(work: Work, due: Sequence[DueSubscription]) -> int:
     if not due:
         return 0
     terms = await plans.billing_terms(work.tx, {each.plan_version_id for each in due})
-    drafts = {
-        key: build(terms[key.plan_version_id], cycle=key.cycle, method=key.method)
-        for key in dict.fromkeys(map(_draft_key, due))
-    }
+    keys = [DraftKey(each.plan_version_id, each.cycle, each.payment_method) for each in due]
+    indexes = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    drafts = [build(terms[key.plan_version_id], cycle=key.cycle, method=key.method) for key in indexes]
     lost = await lost_invoices.of_subscriptions(work.tx, [each.subscription_id for each in due])
-    batch = _new_invoices(work, due, terms=terms, drafts=drafts, lost=lost)
+    batch = _new_invoices(work, due, [indexes[key] for key in keys], terms=terms, drafts=drafts, lost=lost)
+    refs = await generation.product_refs(
+        work.tx, list({item.product_id for each in drafts for item in each.items})
+    )
     await generation.advance_subscriptions(work.tx, batch)
-    await generation.insert_invoices(work.tx, batch, list(drafts.values()), now=work.now)
-    await generation.insert_items(work.tx, batch, list(drafts.values()))
-    await generation.insert_price_pulls(work.tx, batch, list(drafts.values()), now=work.now)
+    async with meanwhile(generation.insert_invoices(work.tx, batch, drafts, now=work.now)):
+        _emit_created(work, batch, drafts, refs=refs)
+    await generation.insert_items(work.tx, batch, drafts)
+    await generation.insert_price_pulls(work.tx, batch, drafts, now=work.now)
     for new in batch:
         if found := lost.get((new.due.subscription_id, new.due.cycle)):
-            await _expect_charge(work, new, drafts[_draft_key(new.due)], found=found)
-    await _emit_created(work, batch, drafts)
+            await _expect_charge(work, new, drafts[new.draft_index], found=found)
     return len(batch)
 
 
-def _draft_key(due: DueSubscription) -> DraftKey:
-    return DraftKey(due.plan_version_id, due.cycle, due.payment_method)
+@asynccontextmanager
+async def meanwhile(statement: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Let PostgreSQL run a statement while the block computes, and wait for the statement at the end of the block."""
+    running = asyncio.create_task(statement)
+    await asyncio.sleep(0)  # the task sends the statement
+    try:
+        yield
+    finally:
+        await running
 
 
 def _new_invoices(
     work: Work,
     due: Sequence[DueSubscription],
+    draft_indexes: Sequence[int],
     *,
     terms: Mapping[UUID, BillingTerms],
-    drafts: Mapping[DraftKey, InvoiceDraft],
+    drafts: Sequence[InvoiceDraft],
     lost: Mapping[tuple[UUID, int], LostInvoice],
 ) -> Sequence[NewInvoice]:
     """Return the new invoice of each due subscription.
@@ -163,13 +177,12 @@ def _new_invoices(
     invoice gets its old id and connection again. If the invoice of the following cycle was lost too, that cycle is due
     for generation immediately.
     """
-    indexes = {key: index for index, key in enumerate(drafts)}
     invoice_ids = ids.invoice_ids(work.now, [(each.subscription_id, each.cycle) for each in due])
-    item_ids = iter(work.new_ids(sum(len(drafts[_draft_key(each)].items) for each in due)))
+    item_counts = [len(each.items) for each in drafts]
+    item_ids = iter(work.new_ids(sum(item_counts[index] for index in draft_indexes)))
     following: dict[tuple[date, int, int], tuple[date, datetime]] = {}
     batch: list[NewInvoice] = []
-    for each, invoice_id in zip(due, invoice_ids, strict=True):
-        key = _draft_key(each)
+    for each, index, invoice_id in zip(due, draft_indexes, invoice_ids, strict=True):
         period = (each.next_period_start, each.charge_day, terms[each.plan_version_id].period_months)
         if period not in following:
             following[period] = _following(work, *period)
@@ -180,10 +193,10 @@ def _new_invoices(
             NewInvoice(
                 invoice_id=known.invoice_id if known else invoice_id,
                 connection_id=known.connection_id if known else each.connection_id,
-                item_ids=[next(item_ids) for _ in drafts[key].items],
+                item_ids=list(islice(item_ids, item_counts[index])),
                 due=each,
                 period_end=following_start - timedelta(days=1),
-                draft_index=indexes[key],
+                draft_index=index,
                 following_period_start=following_start,
                 following_generate_at=work.now if is_next_lost else generate_at,
             )
@@ -218,28 +231,32 @@ async def _expect_charge(work: Work, new: NewInvoice, draft: InvoiceDraft, *, fo
     await charge_matching.insert_charge(work.tx, expected)
 
 
-async def _emit_created(
-    work: Work, batch: Sequence[NewInvoice], drafts: Mapping[DraftKey, InvoiceDraft]
+def _emit_created(
+    work: Work,
+    batch: Sequence[NewInvoice],
+    drafts: Sequence[InvoiceDraft],
+    *,
+    refs: Mapping[UUID, str | None],
 ) -> None:
-    product_ids = {item.product_id for draft in drafts.values() for item in draft.items}
-    refs = await generation.product_refs(work.tx, list(product_ids))
     views: dict[int, EventInvoiceView] = {}
     for new in batch:
-        draft = drafts[_draft_key(new.due)]
-        assert draft.status in INITIAL_STATES, draft.status
-        work.totals[f"invoices_{draft.status}"] += 1
-        types = ["invoice.created"]
+        draft = drafts[new.draft_index]
+        if new.draft_index not in views:
+            views[new.draft_index] = EventInvoiceView.of_detail(_detail(work, new, draft, refs=refs))
+        data = InvoiceDataView(invoice=_own(views[new.draft_index], new))
+        work.emit("invoice.created", data, subscription_id=new.due.subscription_id, invoice_id=new.invoice_id)
         if draft.status is InvoiceStatus.PAID:
-            types.append("invoice.paid")
+            work.emit(
+                "invoice.paid", data, subscription_id=new.due.subscription_id, invoice_id=new.invoice_id
+            )
+    for index, count in Counter(new.draft_index for new in batch).items():
+        draft = drafts[index]
+        assert draft.status in INITIAL_STATES, draft.status
+        work.totals[f"invoices_{draft.status}"] += count
         if draft.status is InvoiceStatus.READY:
             work.notify(LaneName.ISSUANCE)
         if draft.has_pending_items:
             work.notify(LaneName.PRICING)
-        if new.draft_index not in views:
-            views[new.draft_index] = EventInvoiceView.of_detail(_detail(work, new, draft, refs=refs))
-        data = InvoiceDataView(invoice=_own(views[new.draft_index], new))
-        for type_ in types:
-            work.emit(type_, data, subscription_id=new.due.subscription_id, invoice_id=new.invoice_id)
 
 
 def _own(view: EventInvoiceView, new: NewInvoice) -> EventInvoiceView:
