@@ -6,7 +6,6 @@ A receiver must verify the raw body before parsing it:
 """
 
 import base64
-import hashlib
 import hmac
 import time
 from collections.abc import Sequence
@@ -66,12 +65,12 @@ def standard_signature(message_id: str, body: bytes, *, secrets: Sequence[str], 
     Raises SignatureError if a secret is empty or not valid base64.
     """
     content = f"{message_id}.{timestamp}.".encode() + body
-    digests = (hmac.digest(_decoded(secret), content, hashlib.sha256) for secret in secrets)
+    digests = (hmac.digest(_decoded(secret), content, "sha256") for secret in secrets)
     return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
 def _v1(body: bytes, secret: str, timestamp: int) -> str:
-    return hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+    return hmac.digest(secret.encode(), f"{timestamp}.".encode() + body, "sha256").hex()
 
 
 def _decoded(secret: str) -> bytes:

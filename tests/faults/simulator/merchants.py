@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fatura.domain.account import Account
-from fatura.open_transaction import holds_open_transaction
 from fatura.outbound.http import DEADLINE_SECONDS, Exchange, ExchangeOutcome
 from fatura.signature import HEADER, SignatureError, verify
+from fatura.transaction_mark import holds_open_transaction
 from tests.faults.journal import Journal
 from tests.faults.simulator.faults import PRICE as PRICE_CHANCES
 from tests.faults.simulator.faults import PUSH as PUSH_CHANCES

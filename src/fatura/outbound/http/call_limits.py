@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Hashable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Collection, Hashable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -33,14 +33,10 @@ class CallTime:
     def milliseconds(self) -> int:
         return int((time.monotonic() - self._started - self._waited) * 1000)
 
-    @asynccontextmanager
-    async def deadline(self) -> AsyncGenerator[None]:
-        """Raise TimeoutError in the block when the call's time is over.
-
-        Call `take` only inside this block.
-        """
-        async with asyncio.timeout(DEADLINE_SECONDS) as self._timeout:
-            yield
+    def deadline(self) -> asyncio.Timeout:
+        """Raise TimeoutError in the `async with` block when the call's time is over. Call `take` only in this block."""
+        self._timeout = asyncio.timeout(DEADLINE_SECONDS)
+        return self._timeout
 
     async def take(self, place: "Place", held: ExitStack) -> None:
         """Wait until `place` is free, and take it. When `held` closes, it frees the place.
