@@ -57,3 +57,27 @@ async def test_polls_do_not_stop_looks(world: World) -> None:
         await pass_real_time(world, seconds=3)
     assert await world.sql("SELECT FROM unmatched_charge WHERE unknown_since IS NULL") == []
     assert (await read(world, issued))["status"] == "issued"
+
+
+@pytest.mark.parametrize(("polls", "looks"), [("1 minute", "40 days"), ("40 days", "1 minute")])
+async def test_a_time_from_a_wrong_clock_frees_no_budget_for_looks(
+    world: World, polls: str, looks: str
+) -> None:
+    """A host whose clock was far ahead stored one of the two times. The other time is right. [D-5, D-55 budget]"""
+    await issued_with_webhooks(world)
+    connection = await connection_id(world)
+    body = f'{{"chargeId": "sbx_{uuid4().hex}"}}'.encode()
+    assert (await Hook(body, str(world.account_id), connection).send(world)).status == 200
+    await world.sql("UPDATE unmatched_charge SET next_look_at = found_at")
+    spent = "UPDATE connection_health SET polls_per_minute = 60, polls_from = now() + $1::text::interval, "
+    await world.sql(spent + "looks_from = now() + $2::text::interval", polls, looks)
+    account = await load_account(world.deps, world.account_id)
+
+    await due_reconciliation.run(world.deps, account, limit=64)
+
+    assert await world.sql("SELECT FROM unmatched_charge WHERE unknown_since IS NOT NULL") == []
+    await world.sql(
+        "UPDATE connection_health SET polls_from = now(), looks_from = now() + interval '40 days'"
+    )
+    await due_reconciliation.run(world.deps, account, limit=64)
+    assert len(await world.sql("SELECT FROM unmatched_charge WHERE unknown_since IS NOT NULL")) == 1

@@ -33,17 +33,24 @@ class LockedBudget:
         return None if self.polls_per_minute is None else PollBudget(self.polls_per_minute, self.free_from)
 
 
-async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool) -> LockedBudget:
-    """Lock a connection's budget. With `of_looks`, its `free_from` is when the next look is allowed."""
+async def lock(tx: Tx, connection_id: UUID, *, of_looks: bool, real_now: datetime) -> LockedBudget:
+    """Lock a connection's budget. With `of_looks`, its `free_from` is when the next look is allowed.
+
+    A time that is more than LONGEST_BUDGET_WAIT from now is ignored: a host with a wrong clock has stored it (D-5).
+    """
     found = await tx.fetchrow_as(
         LockedBudget,
         """
         SELECT h.connection_id, h.polls_per_minute, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
-            CASE WHEN $3 THEN greatest(h.polls_from, h.looks_from) ELSE h.polls_from END AS free_from
+            greatest(
+                CASE WHEN h.polls_from <= $4 THEN h.polls_from END,
+                CASE WHEN $3 AND h.looks_from <= $4 THEN h.looks_from END
+            ) AS free_from
         FROM connection_health h WHERE h.account_id = $1 AND h.connection_id = $2 FOR NO KEY UPDATE
         """,
         connection_id,
         of_looks,
+        real_now + LONGEST_BUDGET_WAIT,
     )
     assert found is not None, "every connection has a row"
     return found
@@ -99,8 +106,10 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime, late: bool
         LockedBudget,
         """
         SELECT h.connection_id, h.polls_per_minute, h.polled_named, h.next_probe_at IS NOT NULL AS is_failing,
-            greatest(h.polls_from, h.looks_from) AS free_from
-        FROM connection_health h CROSS JOIN LATERAL (SELECT coalesce((
+            budget.free_from
+        FROM connection_health h CROSS JOIN LATERAL (SELECT greatest(
+            CASE WHEN h.polls_from <= $4 THEN h.polls_from END, CASE WHEN h.looks_from <= $4 THEN h.looks_from END
+        ) AS free_from) budget CROSS JOIN LATERAL (SELECT coalesce((
             SELECT true FROM unmatched_charge u
             WHERE u.account_id = $1 AND u.connection_id = h.connection_id AND u.next_look_at <= $2
             ORDER BY u.next_look_at LIMIT 1
@@ -110,8 +119,7 @@ async def lock_lookable(tx: Tx, *, now: datetime, real_now: datetime, late: bool
             ORDER BY l.next_check_at LIMIT 1
         ), false) AS late_look_ups) due
         WHERE h.account_id = $1
-            AND (h.polls_per_minute IS NULL OR coalesce(greatest(h.polls_from, h.looks_from) <= $3
-                OR greatest(h.polls_from, h.looks_from) > $4, true) OR h.next_probe_at IS NOT NULL)
+            AND (h.polls_per_minute IS NULL OR coalesce(budget.free_from <= $3, true) OR h.next_probe_at IS NOT NULL)
             AND CASE WHEN $5 THEN due.late_look_ups ELSE due.looks END
             AND (h.polls_per_minute IS NULL OR h.next_probe_at IS NOT NULL
                 OR NOT (due.looks AND due.late_look_ups AND h.looked_late = $5) AND NOT (h.looked AND coalesce((

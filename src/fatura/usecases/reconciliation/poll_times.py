@@ -123,7 +123,7 @@ async def allowed(
         await waiting.mark(work.tx, [each.invoice_id for each in invoices])
         return []
     connection_id, real_now = stored.connection.connection_id, work.deps.clock()
-    locked = await poll_budgets.lock(work.tx, connection_id, of_looks=False)
+    locked = await poll_budgets.lock(work.tx, connection_id, of_looks=False, real_now=real_now)
     budget = locked.budget
     if budget is None:
         return invoices
@@ -165,7 +165,8 @@ async def spend(work: Work, stored: StoredConnection) -> None:
 async def _budget(work: Work, stored: StoredConnection) -> PollBudget | None:
     if stored.polls_per_minute is None:
         return None
-    return (await poll_budgets.lock(work.tx, stored.connection.connection_id, of_looks=False)).budget
+    connection_id, real_now = stored.connection.connection_id, work.deps.clock()
+    return (await poll_budgets.lock(work.tx, connection_id, of_looks=False, real_now=real_now)).budget
 
 
 async def take_looks(work: Work, connection_id: UUID, *, wanted: int, late: bool) -> int:
@@ -175,7 +176,7 @@ async def take_looks(work: Work, connection_id: UUID, *, wanted: int, late: bool
     cannot stop polls (D-162).
     """
     real_now = work.deps.clock()
-    budget = (await poll_budgets.lock(work.tx, connection_id, of_looks=True)).budget
+    budget = (await poll_budgets.lock(work.tx, connection_id, of_looks=True, real_now=real_now)).budget
     if budget is None:
         return wanted
     made = min(wanted, budget.room(real_now=real_now))
