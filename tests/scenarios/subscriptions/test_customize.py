@@ -210,3 +210,22 @@ async def test_replaced_private_terms_do_not_count_for_the_quota_of_items(world:
     [kept] = (await world.get(f"/v1/subscriptions/{subscription['id']}/terms")).json["items"]
     assert kept["discounts"] == discounted["discounts"]
     assert await world.broken() == []
+
+
+@pytest.mark.parametrize(("is_billed", "counted"), [(True, 1), (False, 1 + 2)])
+async def test_private_terms_of_a_canceled_subscription_count_only_if_they_billed_nothing(
+    world: World, *, is_billed: bool, counted: int
+):
+    """Clients can read the terms of a canceled subscription. [D-245, D-249]"""
+    product = await world.product(1000)
+    subscription = await world.enroll(await world.plan(product))
+    await customize(world, subscription, terms(item(product), item(product)))
+    if is_billed:
+        assert await world.run("generation") == 1
+
+    await world.made(f"/v1/subscriptions/{subscription['id']}/cancel")
+
+    [row] = await world.sql("SELECT c.plan_items AS n FROM account_counter c")
+    assert row["n"] == counted
+    assert len((await world.get(f"/v1/subscriptions/{subscription['id']}/terms")).json["items"]) == 2
+    assert await world.broken() == []

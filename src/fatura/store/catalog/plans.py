@@ -55,6 +55,19 @@ async def insert_items(tx: Tx, plan_version_id: UUID, items: Sequence[OfferItem]
     )
 
 
+async def count_billed_items(tx: Tx, plan_version_id: UUID) -> int:
+    """Return the number of items of private terms, or 0 if these terms billed no invoice (D-245)."""
+    return await tx.fetchval(
+        """
+        SELECT count(*) FROM plan_item i WHERE i.account_id = $1 AND i.plan_version_id = $2 AND EXISTS (
+            SELECT FROM plan_version t JOIN invoice v ON v.subscription_id = t.subscription_id
+            WHERE t.account_id = $1 AND v.account_id = $1 AND t.plan_version_id = $2 AND v.plan_version_id = $2
+        )
+        """,
+        plan_version_id,
+    )
+
+
 async def delete_unbilled_items(tx: Tx, plan_version_id: UUID) -> None:
     """Delete the items and discounts of replaced private terms, unless these terms billed an invoice (D-245)."""
     await tx.allow_replaced_terms()

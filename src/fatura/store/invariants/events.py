@@ -134,7 +134,12 @@ EVENTS: tuple[Invariant, ...] = (
                 JOIN plan_item i ON i.plan_version_id = t.plan_version_id
                 LEFT JOIN subscription s ON s.account_id = $1 AND s.subscription_id = t.subscription_id
                 WHERE t.account_id = $1 AND i.account_id = $1
-                    AND (t.subscription_id IS NULL OR s.plan_version_id = t.plan_version_id)
+                    AND (t.subscription_id IS NULL OR s.plan_version_id = t.plan_version_id AND NOT (
+                        s.status = 'canceled' AND EXISTS (
+                            SELECT FROM invoice v WHERE v.account_id = $1
+                                AND v.subscription_id = s.subscription_id AND v.plan_version_id = t.plan_version_id
+                        )
+                    ))
             ),
             (SELECT count(*) FROM customer p WHERE p.account_id = $1),
             (SELECT count(*) FROM subscription s WHERE s.account_id = $1 AND s.status = 'active'),

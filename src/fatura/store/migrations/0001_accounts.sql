@@ -46,11 +46,11 @@ CREATE TABLE account_gate (
 );
 
 -- One row per account: the numbers of its newest event and newest audit entry, the totals that list pages show, and
--- `plan_items`, the number of items of all versions of plans and of the current private terms of subscriptions. A
--- transaction updates the row in one of its last statements, and holds the row's lock until the commit. So the numbers
--- of events and entries follow the order of commits without gaps. `last_audited_at` is the time of the newest audit
--- entry. `untaken_events` is true while an enabled webhook may have events without deliveries. Discovery reads it
--- (ADR 0016).
+-- `plan_items`, the number of items of all versions of plans and of the current private terms of subscriptions, except
+-- those private terms of canceled subscriptions that have billed an invoice. A transaction updates the row in one of
+-- its last statements, and holds the row's lock until the commit. So the numbers of events and entries follow the order
+-- of commits without gaps. `last_audited_at` is the time of the newest audit entry. `untaken_events` is true while an
+-- enabled webhook may have events without deliveries. Discovery reads it (ADR 0016).
 CREATE TABLE account_counter (
     account_id uuid NOT NULL,
     last_sequence bigint NOT NULL DEFAULT 0,

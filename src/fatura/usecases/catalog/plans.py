@@ -136,6 +136,15 @@ async def drop_private_terms(work: Work, replaced: PlanView, plan_version_id: UU
     await plans.delete_unbilled_items(work.tx, plan_version_id)
 
 
+async def uncount_private_terms(work: Work, plan_version_id: UUID) -> None:
+    """Subtract the items of a canceled subscription's private terms from the account's total, if an invoice was billed.
+
+    The items are kept, because clients can still read the terms. So items that billed nothing must count, or clients
+    could store any number of them (D-245).
+    """
+    work.totals["plan_items"] -= await plans.count_billed_items(work.tx, plan_version_id)
+
+
 def _plan(work: Work, plan_id: UUID, *, name: str, version: int, terms: Terms, created_at: datetime) -> Plan:
     return Plan(
         plan_id=plan_id,

@@ -36,6 +36,7 @@ from fatura.usecases.catalog.plans import (
     drop_private_terms,
     lock_plan,
     store_version,
+    uncount_private_terms,
 )
 from fatura.usecases.paging import Page
 from fatura.usecases.subscriptions.customers import CustomerInput, create_or_reuse
@@ -238,6 +239,8 @@ async def cancel_unaudited(work: Work, subscription_id: UUID) -> tuple[Subscript
     canceled = replace(subscription, status=SubscriptionStatus.CANCELED, canceled_at=work.now)
     work.totals["subscriptions_active"] -= 1
     work.totals["subscriptions_canceled"] += 1
+    if subscription.customized:
+        await uncount_private_terms(work, subscription.plan_version_id)
     data = SubscriptionCanceledDataView.of(canceled, commitment(canceled))
     work.emit("subscription.canceled", data, subscription_id=subscription_id)
     return subscription, canceled
