@@ -186,3 +186,18 @@ async def test_an_expired_key_can_be_used_again(world: World):
     assert (second.status, is_replay(second)) == (201, False)
     assert second.json["id"] != first.json["id"]
     assert (await world.post("/v1/products", BODY, key="k")).body == second.body
+
+
+@pytest.mark.parametrize(
+    ("id_", "expected"),
+    [
+        (UNKNOWN_ID, (422, "engine.idempotency_key_reused", None)),
+        ("x", (404, "engine.not_found", None)),
+    ],
+)
+async def test_a_reused_key_is_checked_before_an_unknown_id_and_after_a_malformed_one(
+    world: World, id_: str, expected: tuple[int, str, None]
+):
+    """[D-10, D-14]"""
+    await world.post("/v1/products", BODY, key="k")
+    assert problem(await world.post(f"/v1/products/{id_}/archive", key="k")) == expected
