@@ -41,6 +41,11 @@ def credentials_of(
     }
 
 
+def bank_at(url: str) -> Bank:
+    """Return the profile of a simulated bank at this URL."""
+    return Bank("Test", {"production": Urls(f"{url}{API}", f"{url}/oauth/token")}, Secret.HEADER)
+
+
 @dataclass(slots=True)
 class PixProvider:
     double: PixDouble
@@ -51,9 +56,7 @@ class PixProvider:
     shows_lost_refunds: bool = True
 
     def bank(self) -> Bank:
-        """Return a profile for the double."""
-        urls = Urls(f"{self.double.url}{API}", f"{self.double.url}/oauth/token")
-        return Bank("Test", {"production": urls}, Secret.HEADER)
+        return bank_at(self.double.url)
 
     async def connect(self) -> Gateway:
         return self.gateway(self.double.open_account())

@@ -63,6 +63,8 @@ class Double:
     url: str = ""
     faults: list[Fault] = field(default_factory=list[Fault])
     fails: Callable[[str, str], Loss | None] = lambda _method, _path: None
+    pause_seconds: Callable[[], float] = lambda: 0
+    """Returns how long the server waits before it does the work of a request, and again before it answers."""
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last: web.Request | None = None
     violations: list[str] = field(default_factory=list[str])
@@ -92,7 +94,11 @@ class Double:
             return web.Response(status=429, body=b"{}", content_type="application/json")
         if loss is Loss.ERROR_BEFORE:
             return web.Response(status=503, text="<html>Service Unavailable</html>")
+        await asyncio.sleep(self.pause_seconds())
+        if request.transport is None:
+            return web.Response()  # the client died before the provider did anything
         status, answer = self.answered(request, path, sent)
+        await asyncio.sleep(self.pause_seconds())
         if loss is Loss.ANSWER:
             return _broken(request)
         if loss is Loss.ERROR_AFTER:
@@ -130,8 +136,8 @@ def query_of(request: web.Request) -> Json:
 
 def _broken(request: web.Request) -> web.Response:
     """Break the connection of a request, so that no answer arrives."""
-    assert request.transport is not None
-    request.transport.abort()
+    if request.transport is not None:
+        request.transport.abort()
     return web.Response()
 
 

@@ -33,6 +33,12 @@ RUNS: tuple[Run, ...] = (
         "gateways that lose answers and create or show charges late; workers killed and frozen",
         waits=True,
     ),
+    Run(
+        "providers",
+        "providers.run",
+        "simulated providers of the adapters: lost answers, workers killed while they call",
+        waits=True,
+    ),
     Run("crashes", "crashes.run", "SIGKILL at statements and external calls of every flow"),
     Run("orders", "orders.run", "pairs of concurrent operations stepped statement by statement"),
     Run(

@@ -13,6 +13,7 @@ from tests.faults.gateway import run as gateway
 from tests.faults.neighbours import run as neighbours
 from tests.faults.probes import bad_requests
 from tests.faults.probes import run as probes
+from tests.faults.providers import run as providers
 from tests.faults.report import Options, Report
 from tests.faults.restore import run as restore
 from tests.faults.secrets import run as secrets
@@ -43,6 +44,12 @@ def test_no_acknowledged_write_is_lost_when_the_database_is_killed() -> None:
 def test_each_invoice_is_charged_once_despite_lost_answers_and_killed_workers() -> None:
     """[D-33] [D-35 polling]"""
     assert_no_failures(gateway.run)
+
+
+@pytest.mark.last
+def test_the_adapters_charge_each_invoice_once_at_their_simulated_providers() -> None:
+    """[D-33, D-125, D-261, D-262, D-263, D-265]"""
+    assert_no_failures(providers.run)
 
 
 @pytest.mark.alone

@@ -1,9 +1,9 @@
 """A worker process of the engine for fault runs.
 
-It runs all lanes on the run's clock, and its gateway is in another process.
+It runs all lanes on the run's clock, and its gateways are in other processes.
 
-`python -m tests.faults.worker DATABASE_URL KEY_RING CLOCK GATEWAY_URL FILE` works until its stdin closes. While it
-works, FILE contains the number of its charge calls in progress.
+A module of the run calls `main`. `python -m MODULE DATABASE_URL KEY_RING CLOCK GATEWAYS FILE` works until its stdin
+closes. While it works, FILE contains the number of its charge calls in progress.
 """
 
 import asyncio
@@ -12,21 +12,27 @@ import mmap
 import struct
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import uvloop
 
-from fatura.gateways.port import Charge, ChargeRequest
+from fatura.gateways.port import Charge, ChargeRequest, ConnectionConfig, Gateway
+from fatura.gateways.provider import Provider, Providers
 from fatura.observability import configure_logs
+from fatura.store.db import Database
 from fatura.workers.lanes import LANES
 from fatura.workers.loop import Loop
 from tests.faults import breaks, clock
 from tests.faults.clock import FastClock
 from tests.faults.engine import open_engine
-from tests.faults.external_gateway import external_providers
-from tests.faults.gateway.adapter import ProviderGateway
 
+OpenProviders = Callable[[Database], AbstractAsyncContextManager[Providers]]
+"""Opens the providers of an engine."""
 _COUNT = struct.Struct("q")
 JUMP_SECONDS = 0.02
 """Interval between two checks whether the clock was set forward."""
@@ -59,17 +65,25 @@ class OpenCalls:
             _COUNT.pack_into(self._mapped, 0, self.read() - 1)
 
 
-def start(url: str, *, ring: str, now: FastClock, gateway_url: str, file: Path) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, "-m", "tests.faults.worker", url, ring, str(now), gateway_url, str(file)]
+def start(
+    module: str, url: str, *, ring: str, now: FastClock, gateways: str, file: Path
+) -> "subprocess.Popen[bytes]":
+    """Start a worker. The `module` calls `main`, and says there what the text `gateways` means."""
+    words = [sys.executable, "-m", module, url, ring, str(now), gateways, str(file)]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
-async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_calls: OpenCalls) -> None:
-    class Counted(ProviderGateway):
-        async def create_charge(self, request: ChargeRequest) -> Charge:
-            with open_calls.one():
-                return await super().create_charge(request)
+def main(opener: Callable[[str, FastClock], OpenProviders]) -> None:
+    """Work as the command line says. `opener` gets the text `gateways` of `start`."""
+    configure_logs(level="critical")  # injected faults would cause a hundred thousand log lines
+    breaks.apply()
+    _, url, ring, to_clock, gateways, file = sys.argv
+    now = clock.read(to_clock)
+    opened = _counted(opener(gateways, now), OpenCalls(Path(file)))
+    uvloop.run(_work(url, ring=ring, now=now, providers=opened))
 
+
+async def _work(url: str, *, ring: str, now: FastClock, providers: OpenProviders) -> None:
     loops: list[Loop] = []
 
     def notify(lane: str) -> None:
@@ -77,7 +91,6 @@ async def work(url: str, *, ring: str, now: FastClock, gateway_url: str, open_ca
             loop.notify(lane)
 
     stop = asyncio.Event()
-    providers = external_providers(gateway_url, clock=now, gateway=Counted)
     async with open_engine(url, ring=ring, clock=now, providers=providers, notify=notify) as deps:
         loops.append(Loop(deps, LANES))
         working = asyncio.create_task(loops[0].run(stop))
@@ -99,16 +112,32 @@ async def _wake_at_jumps(now: FastClock, loop: Loop) -> None:
                 loop.notify(lane.name)
 
 
-if __name__ == "__main__":
-    configure_logs(level="critical")  # injected faults would cause a hundred thousand log lines
-    breaks.apply()
-    _, to_url, to_ring, to_clock, to_gateway, to_file = sys.argv
-    uvloop.run(
-        work(
-            to_url,
-            ring=to_ring,
-            now=clock.read(to_clock),
-            gateway_url=to_gateway,
-            open_calls=OpenCalls(Path(to_file)),
-        )
-    )
+class _Counted:
+    """An adapter whose charge calls are counted while they are in progress."""
+
+    def __init__(self, gateway: Gateway, open_calls: OpenCalls) -> None:
+        self._gateway = gateway
+        self._open_calls = open_calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gateway, name)
+
+    async def create_charge(self, request: ChargeRequest) -> Charge:
+        with self._open_calls.one():
+            return await self._gateway.create_charge(request)
+
+
+def _counted(opens: OpenProviders, open_calls: OpenCalls) -> OpenProviders:
+    @contextlib.asynccontextmanager
+    async def opened(db: Database) -> AsyncGenerator[Providers]:
+        async with opens(db) as found:
+            yield {
+                name: replace(each, factory=partial(_counting, each, open_calls))
+                for name, each in found.items()
+            }
+
+    return opened
+
+
+def _counting(provider: Provider, open_calls: OpenCalls, config: ConnectionConfig) -> Gateway:
+    return cast("Gateway", _Counted(provider.factory(config), open_calls))

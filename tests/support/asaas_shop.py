@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -11,7 +10,7 @@ from uuid import uuid4
 from fatura.gateways.adapters.asaas import settings
 from fatura.gateways.adapters.asaas.adapter import AsaasGateway
 from fatura.gateways.http import ProviderClient
-from fatura.gateways.port import Capabilities
+from fatura.gateways.port import Webhook
 from fatura.gateways.provider import Provider
 from tests.doubles.asaas.book import Account
 from tests.doubles.asaas.server import open_double
@@ -21,33 +20,39 @@ from tests.support.world import NOW, World
 TOKEN = 40 * "w"
 
 
-class HastyAsaas(AsaasGateway):
-    """An adapter without a budget of polls, because a test clock would wait for it in real time."""
+def provider(client: ProviderClient, url: str) -> Provider:
+    """Return the provider with a simulated Asaas at this URL."""
+    factory = partial(AsaasGateway, client, urls={"sandbox": url})
+    return Provider(factory, frozenset(), settings.FIELDS, settings.CREDENTIALS)
 
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), polls_per_minute=None)
+
+def connection(token: str) -> Any:
+    """Return the credentials and settings of a connection to the account with this API key."""
+    return {
+        "credentials": {"accessToken": token},
+        "settings": {"environment": "sandbox", "webhookToken": TOKEN},
+    }
 
 
 @asynccontextmanager
 async def open_asaas_shop(world: World) -> AsyncGenerator[tuple[Shop, Account]]:
     client = ProviderClient(is_exempt=True)
     async with open_double(NOW.date()) as double:
-        factory = partial(HastyAsaas, client, urls={"sandbox": double.url})
         token = double.open_account()
-        connection = {
-            "credentials": {"accessToken": token},
-            "settings": {"environment": "sandbox", "webhookToken": TOKEN},
-        }
-        provider = Provider(factory, frozenset(), settings.FIELDS, settings.CREDENTIALS)
-        async with opened_shop(world, double, "asaas", provider, connection) as opened:
+        asaas = provider(client, double.url)
+        async with opened_shop(world, double, "asaas", asaas, connection(token)) as opened:
             yield opened, double.accounts[token]
         await client.close()
 
 
 async def hook(shop: Shop, payment: Any, *, token: str = TOKEN) -> int:
     """Send a new webhook about a payment, and return the status of the answer."""
+    return await shop.hook(webhook(payment, token=token))
+
+
+def webhook(payment: Any, *, token: str = TOKEN) -> Webhook:
     event = {"id": f"evt_{uuid4().hex}", "event": "PAYMENT_RECEIVED", "payment": payment}
-    return await shop.hook(json.dumps(event, default=str).encode(), {"asaas-access-token": token})
+    return Webhook({"asaas-access-token": token}, "", json.dumps(event, default=str).encode())
 
 
 def charges_of(account: Account, invoice: Any) -> list[Any]:

@@ -7,12 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from fatura.domain.credentials import Mode
+from fatura.gateways.port import Capabilities, ConnectionConfig, Gateway, GatewayFactory, Webhook
 from fatura.gateways.provider import Provider
 from tests.doubles.server import Double, Loss
-from tests.support.world import LANE, NOW, World, api_client, run_until_idle
+from tests.support.world import LANE, NOW, Merchant, World, api_client, run_until_idle
 
 CUSTOMERS = 1_000
 _KINDS = [Loss.ANSWER, Loss.ERROR_AFTER, Loss.JUNK, Loss.REQUEST, Loss.RATE, Loss.ERROR_BEFORE, None]
@@ -28,19 +30,48 @@ class Shop:
     double: Double
     connection_id: str
 
-    async def bill(self, number: int, plan_id: str) -> None:
-        customer = {
-            "externalRef": f"c-{number}",
-            "name": f"Ana {number}",
-            "document": "52998224725",
-            "email": f"ana{number}@example.com",
-        }
-        await self.world.enroll(plan_id, customer=customer, gatewayConnectionId=self.connection_id)
+    async def bill(self, number: int, plan: Any) -> None:
+        await bill(self.world, self.connection_id, number, plan)
 
-    async def hook(self, body: bytes, headers: Mapping[str, str]) -> int:
-        """Send a webhook of the provider, and return the status of the answer."""
-        path = f"/gateways/{self.world.account_id}/{self.connection_id}/webhook"
-        return (await self.world.call("POST", path, content=body, headers=headers)).status
+    async def hook(self, webhook: Webhook) -> int:
+        return await hook(self.world, self.connection_id, webhook)
+
+
+async def bill(merchant: Merchant, connection_id: str, number: int, plan: Any, **terms: Any) -> None:
+    """Subscribe a customer, whose charges are made on this connection."""
+    customer = {
+        "externalRef": f"c-{number}",
+        "name": f"Ana {number}",
+        "document": "52998224725",
+        "email": f"ana{number}@example.com",
+    }
+    await merchant.enroll(plan, customer=customer, gatewayConnectionId=connection_id, **terms)
+
+
+async def hook(merchant: Merchant, connection_id: str, webhook: Webhook) -> int:
+    """Send a webhook of the provider, and return the status of the answer."""
+    path = f"/gateways/{merchant.account_id}/{connection_id}/webhook?{webhook.query}"
+    return (await merchant.call("POST", path, content=webhook.body, headers=webhook.headers)).status
+
+
+def without_poll_budget(provider: Provider) -> Provider:
+    """Return the provider with adapters that have no budget of polls, because the tests' clocks would wait for it."""
+    return replace(provider, factory=partial(_hasty, provider.factory))
+
+
+def _hasty(factory: GatewayFactory, config: ConnectionConfig) -> Gateway:
+    return cast("Gateway", _Hasty(factory(config)))
+
+
+class _Hasty:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gateway, name)
+
+    def capabilities(self) -> Capabilities:
+        return replace(self._gateway.capabilities(), polls_per_minute=None)
 
 
 @asynccontextmanager
@@ -48,7 +79,7 @@ async def opened_shop(
     world: World, double: Double, name: str, provider: Provider, connection: Mapping[str, Any]
 ) -> AsyncGenerator[Shop]:
     """Connect a sandbox account to the simulated provider. `connection` has its `settings` and `credentials`."""
-    provider = replace(provider, modes=frozenset({Mode.SANDBOX}))
+    provider = without_poll_budget(replace(provider, modes=frozenset({Mode.SANDBOX})))
     deps = replace(world.deps, providers={**world.deps.providers, name: provider})
     async with api_client(deps) as http:
         world.deps, world._client = deps, http
@@ -69,17 +100,20 @@ async def bill_once(shop: Shop, *, secret: str) -> Any:
 class Losses:
     """Lets 30 % of the answers to writes be lost, and some requests and reads.
 
-    `answers` counts the lost answers to new charges, whose requests have the method and path `new_charge`.
+    `answers` counts the lost answers to new charges, whose requests have the method and path `new_charge`. `asked`
+    counts these requests.
     """
 
     def __init__(self, seed: int, new_charge: Callable[[str, str], bool]) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self.new_charge = new_charge
-        self.answers = 0
+        self.answers = self.asked = 0
 
     def __call__(self, method: str, path: str) -> Loss | None:
         [loss] = self.chance.choices(_KINDS, _OF_READS if method == "GET" else _OF_WRITES)
-        self.answers += self.new_charge(method, path) and loss in _KINDS[:3]
+        is_new = self.new_charge(method, path)
+        self.asked += is_new
+        self.answers += is_new and loss in _KINDS[:3]
         return loss
 
 

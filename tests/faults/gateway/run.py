@@ -8,24 +8,26 @@ D-53).
 
 import asyncio
 import random
+import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
-from tests.faults import ledgers, place
+from tests.faults import ledgers, place, worker
 from tests.faults.clock import started
 from tests.faults.gateway.people import People, gather
 from tests.faults.gateway.provider import LONGEST_JUMP
 from tests.faults.gateway.settle import drained, settle, swept
 from tests.faults.gateway.truth import compare
-from tests.faults.gateway.workers import Workers, workers
 from tests.faults.gateway.world import Kind, World, kinds, open_world
 from tests.faults.report import Options, Report, Scale
+from tests.faults.workers import Workers, workers
 
 SPEED = 10
 """Seconds of the run's clock per real second. A time-out of 20 s takes 2 real seconds, and a lease of 60 s takes 6."""
@@ -71,7 +73,8 @@ async def _run(options: Options, report: Report, server: str, folder: Path) -> N
         open_world(url, folder, clock=clock, kinds=gateway_kinds) as world,
     ):
         people = gather(world, seed=options.seed)
-        with workers(world, folder, count=options.pick(short=2, full=3)) as running:
+        launch = partial(_start_worker, world)
+        with workers(clock, folder, launch, count=options.pick(short=2, full=3)) as running:
             charges = sum(kind.charges for kind in gateway_kinds)
             story = Story(
                 options, report, world, running, people, charges, options.pick(short=200, full=1200)
@@ -82,6 +85,11 @@ async def _run(options: Options, report: Report, server: str, folder: Path) -> N
         await compare(world, people, report)
         report.problems += await ledgers.check(world.deps, url, world.journal, has_payers=True)
         await _count(options, report, world, people, running=running, gateway_kinds=gateway_kinds)
+
+
+def _start_worker(world: World, file: Path) -> "subprocess.Popen[bytes]":
+    module, gateways = "tests.faults.gateway.worker", world.gateway_urls[0]
+    return worker.start(module, world.url, ring=world.ring, now=world.clock, gateways=gateways, file=file)
 
 
 @dataclass(slots=True)

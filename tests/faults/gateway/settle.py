@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import Any, Protocol
 from uuid import UUID
 
 from fatura.store import due_times
 from fatura.store.db import Tx
-from tests.faults.gateway.workers import Workers
+from tests.faults.clock import FastClock
 from tests.faults.gateway.world import World
+from tests.faults.workers import Workers
 
 NEXT = """
     SELECT least(
@@ -76,6 +79,17 @@ FROZEN_JUMP = timedelta(seconds=100)
 """Maximum clock jump while a worker is frozen."""
 
 
+class Billing(Protocol):
+    """A run with its own clock. `tables` is a superuser's connection pool."""
+
+    @property
+    def clock(self) -> FastClock: ...
+    @property
+    def tables(self) -> Any: ...
+    @property
+    def account_ids(self) -> Collection[UUID]: ...
+
+
 async def settle(world: World, workers: Workers, *, include_polls: bool, give_up_at: float) -> int:
     """Wait until all work is final, or until the monotonic time `give_up_at`.
 
@@ -104,7 +118,7 @@ async def settle(world: World, workers: Workers, *, include_polls: bool, give_up
     return await world.tables.fetchval(OPEN, include_polls, world.clock(), None)
 
 
-async def drained(world: World, *, seconds: float) -> None:
+async def drained(world: Billing, *, seconds: float) -> None:
     """Wait until no lane of any account has due work, or until `seconds` real seconds have passed.
 
     If the oldest due work does not change for STUCK_SECONDS, a dead worker probably leased the work. In this case, set
@@ -114,7 +128,8 @@ async def drained(world: World, *, seconds: float) -> None:
     quiet_from = seen_at = time.monotonic()
     seen: object = None
     while time.monotonic() < give_up_at and time.monotonic() - quiet_from < QUIET_SECONDS:
-        oldest = await _oldest_due(world)
+        oldest = await next_due(world)
+        oldest = None if oldest is None or oldest[0] > world.clock() else oldest
         if oldest != seen:
             seen, seen_at = oldest, time.monotonic()
         if oldest is not None:
@@ -125,7 +140,7 @@ async def drained(world: World, *, seconds: float) -> None:
         await asyncio.sleep(CHECK_SECONDS)
 
 
-async def swept(world: World, *, give_up_at: float) -> None:
+async def swept(world: Billing, *, give_up_at: float) -> None:
     """Wait until no sweep is unfinished, or until the monotonic time `give_up_at`.
 
     `drained` does not wait for leased sweeps, because they are not due.
@@ -136,12 +151,12 @@ async def swept(world: World, *, give_up_at: float) -> None:
         await asyncio.sleep(CHECK_SECONDS)
 
 
-async def _oldest_due(world: World) -> tuple[datetime, UUID] | None:
-    """Return the due time of the oldest due work, and its account. Return None if no work is due."""
+async def next_due(world: Billing) -> tuple[datetime, UUID] | None:
+    """Return when the next work of any lane is due, and its account. Return None if no work is planned."""
     due: list[tuple[datetime, UUID]] = []
     async with world.tables.acquire() as connection:
-        for account_id in world.account_kinds:
+        for account_id in world.account_ids:
             due_at = await due_times.next_due_at(Tx(connection, account_id))
-            if due_at is not None and due_at <= world.clock():
+            if due_at is not None:
                 due.append((due_at, account_id))
     return min(due, default=None)

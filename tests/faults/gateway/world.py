@@ -1,7 +1,7 @@
 """Accounts with many subscriptions, billed through gateways with different faults."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -102,6 +102,10 @@ class World:
     connections: dict[UUID, str]
     gateway_urls: Sequence[str]
     client: httpx.AsyncClient
+
+    @property
+    def account_ids(self) -> Collection[UUID]:
+        return self.account_kinds
 
     async def control(self, name: str, **query: object) -> Sequence[Any]:
         """Send the control request `name` to all gateways, and return their answers."""

@@ -1,22 +1,16 @@
 """The engine bills with Mercado Pago over HTTP, while requests and answers are lost (D-33, D-265)."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from typing import Any
 
 import pytest
 
-from fatura.gateways.adapters.mercado_pago import settings
-from fatura.gateways.adapters.mercado_pago.adapter import MercadoPagoGateway
 from fatura.gateways.http import ProviderClient
-from fatura.gateways.port import Capabilities
-from fatura.gateways.provider import Provider
 from tests.contract.mercado_pago_provider import signed
 from tests.doubles.mercado_pago.book import Account
 from tests.doubles.mercado_pago.server import MercadoPagoDouble, open_double
 from tests.doubles.server import Loss
+from tests.support.mercado_pago_shop import SECRET, connection, links_of, provider
 from tests.support.provider_shop import (
     Losses,
     Shop,
@@ -29,28 +23,14 @@ from tests.support.provider_shop import (
 from tests.support.sandbox_steps import now
 from tests.support.world import NOW, World
 
-SECRET = 40 * "w"
-
-
-class HastyMercadoPago(MercadoPagoGateway):
-    """An adapter without a budget of polls, because a test clock would wait for it in real time."""
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), polls_per_minute=None)
-
 
 @pytest.fixture
 async def shop(world: World) -> AsyncGenerator[tuple[Shop, Account]]:
     client = ProviderClient(is_exempt=True)
     async with open_double(lambda: NOW) as double:
-        factory = partial(HastyMercadoPago, client, url=double.url)
         token = double.open_account()
-        connection = {
-            "credentials": {"accessToken": token},
-            "settings": {"environment": "test", "webhookSecret": SECRET},
-        }
-        provider = Provider(factory, frozenset(), settings.FIELDS, settings.CREDENTIALS)
-        async with opened_shop(world, double, "mercado_pago", provider, connection) as opened:
+        mercado_pago = provider(client, double.url)
+        async with opened_shop(world, double, "mercado_pago", mercado_pago, connection(token)) as opened:
             yield opened, double.accounts[token]
         await client.close()
 
@@ -58,18 +38,7 @@ async def shop(world: World) -> AsyncGenerator[tuple[Shop, Account]]:
 async def hook(shop: Shop, *, secret: str = SECRET) -> int:
     """Send a webhook about some payment, signed now. Return the status of the answer."""
     at = (await now(shop.world)).timestamp()
-    sent = signed(7, secret=secret, at=at)
-    path = f"/gateways/{shop.world.account_id}/{shop.connection_id}/webhook?{sent.query}"
-    return (await shop.world.call("POST", path, content=sent.body, headers=sent.headers)).status
-
-
-def links_of(account: Account, invoice: Any) -> list[Any]:
-    """Return the preferences of an invoice."""
-    return [
-        each
-        for each in account.preferences.values()
-        if str(each["external_reference"]).startswith(invoice["id"])
-    ]
+    return await shop.hook(signed(7, secret=secret, at=at))
 
 
 @pytest.mark.faults

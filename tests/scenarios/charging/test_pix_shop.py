@@ -1,42 +1,24 @@
 """The engine bills with a bank's Pix API over HTTPS, while requests and answers are lost (D-33, D-262)."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from fatura.gateways.adapters.pix import settings
-from fatura.gateways.adapters.pix.adapter import PixGateway
 from fatura.gateways.http import ProviderClient
-from fatura.gateways.port import Capabilities
-from fatura.gateways.provider import Provider
-from tests.contract.pix_provider import PixProvider, credentials_of
 from tests.doubles.pix.book import Account
 from tests.doubles.pix.server import open_double
+from tests.support.bank_shop import connection, provider
 from tests.support.provider_shop import Losses, Shop, after, assert_all_paid, bill_through_losses, opened_shop
 from tests.support.world import NOW, World
-
-
-class HastyPix(PixGateway):
-    """An adapter without a budget of polls, because a test clock would wait for it in real time."""
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), polls_per_minute=None)
 
 
 @pytest.fixture
 async def shop(world: World) -> AsyncGenerator[tuple[Shop, Account]]:
     async with open_double(lambda: NOW) as double:
         client = ProviderClient(is_exempt=True, new_ssl_context=double.client_context)
-        factory = partial(HastyPix, client, banks={"efi": PixProvider(double, client).bank()})
         account = double.open_account()
-        connection = {
-            "credentials": credentials_of(double, account),
-            "settings": {"bank": "efi", "pixKey": account.pix_key},
-        }
-        provider = Provider(factory, frozenset(), settings.FIELDS, settings.CREDENTIALS)
-        async with opened_shop(world, double, "pix", provider, connection) as opened:
+        pix = provider(client, double.url)
+        async with opened_shop(world, double, "pix", pix, connection(double, account)) as opened:
             yield opened, account
         await client.close()
 

@@ -1,18 +1,12 @@
 """The engine bills with Stripe over HTTP, while requests and answers are lost (D-33, D-263)."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 
-from fatura.gateways.adapters.stripe import settings
 from fatura.gateways.adapters.stripe.adapter import StripeGateway
 from fatura.gateways.http import ProviderCalls, ProviderClient
-from fatura.gateways.port import Capabilities
-from fatura.gateways.provider import Provider
-from tests.contract.stripe_provider import event, signature
 from tests.doubles.stripe.book import Account
 from tests.doubles.stripe.server import StripeDouble, open_double
 from tests.support.provider_shop import (
@@ -23,21 +17,14 @@ from tests.support.provider_shop import (
     bill_through_losses,
     opened_shop,
 )
+from tests.support.stripe_shop import SECRET, charges_of, connection, provider, webhook
 from tests.support.world import NOW, World
 
-SECRET = "whsec_" + 40 * "w"
 
-
-class HastyStripe(StripeGateway):
-    """An adapter without a budget of polls, because a test clock would wait for it in real time.
-
-    The simulated Stripe follows the test clock, so that it forgets idempotency keys after a day of this clock.
-    """
+class ClockedStripe(StripeGateway):
+    """An adapter whose simulated Stripe follows the test clock, and so forgets idempotency keys after a day of it."""
 
     double: StripeDouble
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), polls_per_minute=None)
 
     def _calls(self) -> ProviderCalls:
         self.double.now = max(self.double.now, self._config.now)
@@ -48,32 +35,18 @@ class HastyStripe(StripeGateway):
 async def shop(world: World) -> AsyncGenerator[tuple[Shop, Account]]:
     client = ProviderClient(is_exempt=True)
     async with open_double(NOW) as double:
-        HastyStripe.double = double
-        factory = partial(HastyStripe, client, url=double.url)
+        ClockedStripe.double = double
         key = double.open_account()
-        connection = {
-            "credentials": {"apiKey": key},
-            "settings": {"environment": "sandbox", "webhookSecret": SECRET},
-        }
-        provider = Provider(factory, frozenset(), settings.FIELDS, settings.CREDENTIALS)
-        async with opened_shop(world, double, "stripe", provider, connection) as opened:
+        stripe = provider(client, double.url, ClockedStripe)
+        async with opened_shop(world, double, "stripe", stripe, connection(key)) as opened:
             yield opened, double.accounts[key]
         await client.close()
 
 
 async def hook(shop: Shop, invoice: Any, *, secret: str = SECRET, age: int = 0) -> int:
     """Send the webhook about an invoice of Stripe, and return the status of the answer."""
-    body, now = event(invoice), int(HastyStripe.double.now.timestamp())
-    return await shop.hook(body, {"stripe-signature": signature(body, secret, at=now - age)})
-
-
-def charges_of(account: Account, invoice: Any) -> list[Any]:
-    """Return Stripe's invoices of an invoice of the engine that are drafts, can be paid, or are paid."""
-    return [
-        each
-        for each in account.invoices.values()
-        if each["metadata"]["fatura_reference"].startswith(invoice["id"]) and each["status"] != "void"
-    ]
+    now = int(ClockedStripe.double.now.timestamp())
+    return await shop.hook(webhook(invoice, secret=secret, at=now - age))
 
 
 @pytest.mark.faults
