@@ -128,8 +128,7 @@ async def drained(world: Billing, *, seconds: float) -> None:
     quiet_from = seen_at = time.monotonic()
     seen: object = None
     while time.monotonic() < give_up_at and time.monotonic() - quiet_from < QUIET_SECONDS:
-        oldest = await next_due(world)
-        oldest = None if oldest is None or oldest[0] > world.clock() else oldest
+        oldest = await _oldest_due(world)
         if oldest != seen:
             seen, seen_at = oldest, time.monotonic()
         if oldest is not None:
@@ -151,12 +150,12 @@ async def swept(world: Billing, *, give_up_at: float) -> None:
         await asyncio.sleep(CHECK_SECONDS)
 
 
-async def next_due(world: Billing) -> tuple[datetime, UUID] | None:
-    """Return when the next work of any lane is due, and its account. Return None if no work is planned."""
+async def _oldest_due(world: Billing) -> tuple[datetime, UUID] | None:
+    """Return the due time of the oldest due work, and its account. Return None if no work is due."""
     due: list[tuple[datetime, UUID]] = []
     async with world.tables.acquire() as connection:
         for account_id in world.account_ids:
             due_at = await due_times.next_due_at(Tx(connection, account_id))
-            if due_at is not None:
+            if due_at is not None and due_at <= world.clock():
                 due.append((due_at, account_id))
     return min(due, default=None)

@@ -23,7 +23,7 @@ from tests.support import asaas_shop, bank_shop, mercado_pago_shop, stripe_shop
 from tests.support.provider_shop import Losses
 
 MOST_PAUSE_SECONDS = 0.1
-"""A provider waits at most this long before it does the work of a request, and again before it answers."""
+"""A lossy provider waits at most this long before it does the work of a request, and again before it answers."""
 _ID_LENGTH = 36
 
 
@@ -39,8 +39,10 @@ class Held:
 class Simulated(ABC):
     """A simulated provider with one account.
 
-    While `is_lossy` is true, it loses requests and answers. `second_charges` is true if the provider makes a second
-    charge when a request is repeated. A provider without `webhook` sends none, so that the engine must poll.
+    While `is_lossy` is true, it loses requests and answers, and pauses. Otherwise, it answers at once: a sweep makes
+    dozens of calls, and would lose its lease if the run set its clock forward meanwhile. `second_charges` is true if
+    the provider makes a second charge when a request is repeated. A provider without `webhook` sends none, so that the
+    engine must poll.
     """
 
     name: ClassVar[str]
@@ -55,11 +57,14 @@ class Simulated(ABC):
         self.losses = Losses(seed, self.is_new_charge)
         self.paid: set[str] = set()
         double.fails = self._fails
-        double.pause_seconds = lambda: self.losses.chance.uniform(0, MOST_PAUSE_SECONDS)
+        double.pause_seconds = self._pause_seconds
 
     def _fails(self, method: str, path: str) -> Loss | None:
         self.tick()
         return self.losses(method, path) if self.is_lossy else None
+
+    def _pause_seconds(self) -> float:
+        return self.losses.chance.uniform(0, MOST_PAUSE_SECONDS) if self.is_lossy else 0
 
     def tick(self) -> None:  # noqa: B027 - most providers read the run's clock
         """Set the provider's own clock, if it has one."""

@@ -22,7 +22,7 @@ import uvloop
 
 from tests.faults import place, worker
 from tests.faults.clock import started
-from tests.faults.gateway.settle import FROZEN_JUMP, MORE, MORE_SHARE, drained, next_due, swept
+from tests.faults.gateway.settle import FROZEN_JUMP, MORE, MORE_SHARE, drained, swept
 from tests.faults.providers.doubles import Held
 from tests.faults.providers.truth import compare
 from tests.faults.providers.world import Shop, World, open_world
@@ -43,6 +43,14 @@ LEAST_LOST_PERCENT = 20
 """Minimum share of the charge calls whose answers are lost. Each provider loses 30 %."""
 SECOND_CHARGES_PERMILLE, FEW_SECOND_CHARGES = 5, 15
 """Maximum number of second charges as in the run `gateway`. The engine must cancel all of them before a payer pays."""
+
+_NEXT_CALL = """
+    SELECT least(
+        (SELECT min(greatest(v.next_attempt_at, v.lease_until)) FROM invoice v WHERE v.status = 'ready'),
+        (SELECT min(h.next_probe_at) FROM connection_health h)
+    )
+"""
+"""Selects when the next call for an invoice without a charge is due, or the next probe of a failing connection."""
 
 
 def run(options: Options) -> Report:
@@ -109,8 +117,8 @@ class Story:
             if issued == self.charges and not self.running.frozen:
                 return
             await drained(world, seconds=5)
-            due = await next_due(world)
-            ahead = timedelta() if due is None else due[0] - world.clock()
+            due_at = await world.tables.fetchval(_NEXT_CALL)
+            ahead = timedelta() if due_at is None else due_at - world.clock()
             if ahead > timedelta() and not self.running.is_calling():
                 ahead = ahead * (1 + MORE_SHARE) + MORE
                 ahead = min(ahead, FROZEN_JUMP) if self.running.frozen else ahead
