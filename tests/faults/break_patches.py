@@ -73,7 +73,7 @@ def weaken(statement: str, old: str, new: str, *, put: Put = setattr) -> None:
 def retry_without_lookup() -> None:
     """After a charge request with an unknown outcome, repeat the request without a look-up.
 
-    The run `crashes` detects this.
+    The runs `crashes` and `providers` detect this.
     """
 
     def may(*_args: object, **_kwargs: object) -> bool:

@@ -42,7 +42,7 @@ HOOKED = 2
 LEAST_LOST_PERCENT = 20
 """Minimum share of the charge calls whose answers are lost. Each provider loses 30 %."""
 SECOND_CHARGES_PERMILLE, FEW_SECOND_CHARGES = 5, 15
-"""Maximum number of second charges as in the run `gateway`. The engine must cancel all of them before a payer pays."""
+"""Maximum number of second charges, as in the run `gateway`. The engine must cancel all of them before payers pay."""
 
 _NEXT_CALL = """
     SELECT least(
@@ -187,7 +187,7 @@ def _count(
     for simulated in (each.simulated for each in shops):
         second = simulated.made() - charges
         report.count(
-            f"second charges made and canceled, {simulated.name}",
+            f"second charges created, {simulated.name}",
             second,
             at_most=most if simulated.second_charges else 0,
         )
