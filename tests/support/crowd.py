@@ -13,6 +13,7 @@ from fatura.domain.credentials import Mode
 from fatura.store.db import connect
 from fatura.store.vault import Vault
 from fatura.usecases.accounts import accounts, tag_key
+from tests.support.databases import as_owner
 from tests.support.fatura_processes import KEY_RING
 from tests.support.operator import OPERATOR
 from tests.support.populated import connected
@@ -20,6 +21,7 @@ from tests.support.unlimited import UNLIMITED
 from tests.support.world import Answer, Json, Merchant, api_client, ignore_notification
 
 PATIENCE_SECONDS = 120
+ANALYZE_SECONDS = 2
 
 SUBSCRIBE_MANY = """
     WITH made AS (
@@ -86,6 +88,14 @@ class Crowd:
                 await asyncio.sleep(0.02)
 
 
+async def _analyze_often(database_url: str) -> None:
+    """Analyze the growing tables, as autovacuum does. Otherwise, PostgreSQL uses plans that suit small tables."""
+    async with connected(as_owner(database_url)) as owner:
+        while True:
+            await asyncio.sleep(ANALYZE_SECONDS)
+            await owner.execute("ANALYZE")
+
+
 @asynccontextmanager
 async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
     """Open an account and run its API in this process. Worker processes can use its database and key ring."""
@@ -98,6 +108,11 @@ async def open_crowd(database_url: str) -> AsyncGenerator[Crowd]:
         async with api_client(deps) as client:
             opened = await accounts.open_account(deps, name="Crowd", mode=Mode.SANDBOX, opened_by=OPERATOR)
             async with connected(database_url, opened.account_id) as connection:
-                yield Crowd(Merchant(deps, client, opened), connection)
+                analyzing = asyncio.create_task(_analyze_often(database_url))
+                try:
+                    yield Crowd(Merchant(deps, client, opened), connection)
+                finally:
+                    analyzing.cancel()
+                    await asyncio.wait([analyzing])
     finally:
         await db.close()

@@ -22,6 +22,7 @@ shared_buffers = 128MB
 max_wal_size = 1GB
 wal_compression = on
 jit = off
+autovacuum_naptime = 5s                 # if tables grow fast, plans for small tables are slow until an ANALYZE
 max_parallel_workers_per_gather = 0
 max_parallel_maintenance_workers = 0
 timezone = 'UTC'
