@@ -33,7 +33,7 @@ A charge is a request for payment at the gateway. An invoice may have several ch
 stores a charge before it sends the request, so that after a crash the engine knows which charge may
 exist at the gateway.
 
-The engine keeps the *stage* of each charge. Clients see a `status` instead, in `charges[]` of an invoice:
+The engine stores a *stage* for each charge. Clients see a `status` instead, in `charges[]` of an invoice:
 
 """
 

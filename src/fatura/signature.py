@@ -60,7 +60,7 @@ def verify(
 
 
 def standard_signature(message_id: str, body: bytes, *, secrets: Sequence[str], timestamp: int) -> str:
-    """Return the `webhook-signature` header of Standard Webhooks, signed with the decoded secrets (D-42).
+    """Return the `webhook-signature` header of Standard Webhooks: one signature of the message for each secret (D-42).
 
     Raises SignatureError if a secret is empty or not valid base64.
     """

@@ -59,7 +59,7 @@ def _kept(body: bytes, credentials: Collection[str]) -> bytes:
 
 
 def without_secrets(text: str, secrets: Collection[str]) -> str:
-    """Return the text with `***` for each secret, also for secrets that are escaped as in JSON."""
+    """Replace each secret in the text by `***`, also where it is escaped as in JSON."""
     values = {each for each in secrets if len(each) >= SECRET_CHARS}
     values |= {json.dumps(each)[1:-1] for each in values} | {each.replace("/", "\\/") for each in values}
     for value in sorted(values, key=len, reverse=True):

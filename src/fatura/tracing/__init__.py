@@ -159,7 +159,7 @@ def span(name: str, *, kind: Kind = Kind.INTERNAL, **attributes: str | int) -> A
 
 
 def current() -> Span:
-    """Return the current span, to set attributes that are known only later."""
+    """Return the current span, so that the caller can add attributes that become known later."""
     return _NOTHING if _tracer is None else _tracer.current()
 
 

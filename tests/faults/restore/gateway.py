@@ -108,7 +108,7 @@ class JournalGateway:
     def _read(self, condition: str, *values: Any) -> Sequence[Charge]:
         """Find the connection's charges that meet an SQL condition.
 
-        Record their due payments, and return the charges.
+        Let the payers pay the charges that are due, and return the charges.
         """
         found = list(
             self._journal.read(

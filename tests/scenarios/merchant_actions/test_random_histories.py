@@ -124,9 +124,9 @@ def wrong_answers(end: End) -> Iterator[str]:
 def wrong_decisions(end: End) -> Iterator[str]:
     """For each canceled charge, yield an error text if Fatura did not do what the newest request asked.
 
-    Requests that the gateway refused do not count. Skip charges that the gateway once showed as expired, because Fatura
-    applies no cancellation to them. Skip charges that the gateway once did not find, because requests do not wait for
-    the cancellation of a missing charge.
+    Requests that the gateway refused do not count. Skip charges that the gateway once showed as expired: for these,
+    Fatura ignores stored requests to cancel the invoice. Skip charges that the gateway once did not find: Fatura may
+    then carry out a request without waiting until the charge is canceled.
     """
     changed = end.history.charges
     for charge_id in [each["chargeId"] for each in end.at_gateway if each["status"] == "canceled"]:

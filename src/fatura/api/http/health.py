@@ -22,7 +22,7 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Answer 200 if the database answers, and 503 if it does not. The other checks in the body do not affect it."""
+    """Answer 200 if the database answers, and 503 if it does not. The other checks only show in the body."""
     checks = await health.check(request.app.state.gate.deps)
     if not checks.database:
         return answer(ReadinessView(status="degraded", checks=checks), status=503)

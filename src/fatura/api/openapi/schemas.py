@@ -68,7 +68,7 @@ def _event_schemas(event: Schema) -> Schema:
 def tidy(node: Any) -> Any:
     """Return a part of the document without generated titles and citations. References lose the suffix `View`.
 
-    Whole floats become integers, and an enum without a type gets the type `string`.
+    Floats without a fraction become integers, and an enum without a type gets the type `string`.
     """
     if isinstance(node, list):
         return [tidy(inner) for inner in cast("list[Any]", node)]

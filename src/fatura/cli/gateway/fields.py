@@ -33,9 +33,9 @@ def given(fields: Sequence[Field], texts: Sequence[str]) -> dict[str, Any]:
 
 
 def collect(fields: Sequence[Field], texts: Sequence[str], *, with_optional: bool = False) -> dict[str, Any]:
-    """Return the values of a provider's fields: those that are given, and those of the other required fields.
+    """Parse the given values of a provider's fields, ask the user for the required values that are missing, return all.
 
-    With `with_optional`, also ask for the optional fields, which the person may leave empty.
+    With `with_optional`, also ask for the optional values. The user may leave these empty.
     Call this outside the event loop, so that Ctrl-C ends a prompt.
     Raises ApiError if a text is invalid, or if there is no terminal to ask.
     """

@@ -49,12 +49,13 @@ async def uncharged(
 ) -> Sequence[WaitingInvoice]:
     """Return the given invoices that have no charge, or only charges with the stage `absent`.
 
-    For `others_sent_at`, only one charge of each other invoice counts: the first charge that has not failed. Later
-    charges of that invoice belong to reissues. Charges that were neither sent nor confirmed after `since` do not count.
+    For the field `others_sent_at` of the result, one charge of each other invoice of the subscription counts: the first
+    that has not failed. Later charges of that invoice belong to reissues. Charges that were neither sent nor confirmed
+    after `since` do not count.
 
-    Another `ready` invoice of the subscription is ignored if it has a different connection, its issuance was already
-    failing before `since`, and it is neither due nor leased. The reason is that the merchant may have moved the
-    subscription away from a broken connection (D-59).
+    Both fields of the result ignore another `ready` invoice if it has a different connection, if its issuance was
+    already failing before `since`, and if it is neither due nor leased. The reason is that the merchant may have moved
+    the subscription away from a broken connection (D-59).
 
     The statement uses an ARRAY, which PostgreSQL computes only once. Before the table of charges is first analyzed,
     NOT EXISTS would make PostgreSQL read all charges of the account for each invoice.

@@ -260,9 +260,9 @@ async def note_unanswered(tx: Tx, charge: UnmatchedCharge) -> None:
 
 
 async def note_unknown(tx: Tx, charge: UnmatchedCharge, *, since: datetime, next_look_at: datetime) -> None:
-    """Store since when the gateway has not known a claimed charge, and when the next look at it is due.
+    """Store `since`, the time of the gateway's first answer that it does not know a claimed charge, and the next look.
 
-    If another transaction has scheduled an earlier look since `claim`, that look stays.
+    If another transaction has moved the look to before the time that `claim` set, keep that look.
     """
     await tx.execute(
         """

@@ -1,4 +1,4 @@
-"""Invariants of the event stream, and of the totals of lists."""
+"""Invariants of the event stream, and of the stored numbers of rows that lists and quotas use."""
 
 from fatura.store.invariants.invariant import Invariant
 

@@ -196,7 +196,7 @@ async def lock_migrations(connection: Any) -> None:
 
 
 async def _applied(connection: Any) -> dict[int, tuple[str, str]]:
-    """Return the name and checksum of every applied migration by its version."""
+    """Return a mapping from the version of each applied migration to its name and checksum."""
     rows = await connection.fetch("SELECT version, name, checksum FROM schema_migration ORDER BY version")
     return {row["version"]: (row["name"], row["checksum"]) for row in rows}
 

@@ -172,7 +172,8 @@ async def _reserve_leased(
     await spacing.lock_subscriptions(work.tx, invoice_ids)
     reserve = partial(_reserve_sendable, lease_until=real_now + LEASE, is_probe=is_probe)
     calls = await each_alone_if_one_fails(work, invoice_ids, reserve, put_off=_put_off)
-    # the time to send counts from the lease, because reserving the invoices one by one may take long
+    # Calls must be sent within SEND_WITHIN_SECONDS of the lease, not of their reservation: reserving the invoices one
+    # by one may take long.
     return [replace(each, reserved_at_real=real_now, send_before=send_before) for each in calls]
 
 
@@ -341,7 +342,7 @@ async def _put_off_unrecorded(deps: Deps, account: Account, call: GatewayCall, a
 
 
 async def _remember_charge(work: Work, call: GatewayCall, *, answer: GatewayAnswer) -> None:
-    """Store the id of the charge in the answer, so that the next calls read the charge. Then call `_record_unknown`."""
+    """Store the id of a charge that the gateway answered with, so that later calls read it. Then `_record_unknown`."""
     current = await charges.lock_one(work.tx, call.charge)
     if isinstance(answer, Charge):
         if current.stage in IN_DOUBT and await found_charges.is_ready(work, current):

@@ -33,7 +33,7 @@ class EachAccount:
             yield
         except Exception as error:  # noqa: BLE001 - logged with its traceback; the other accounts must go on
             if isinstance(error, DatabaseUnavailableError):
-                # raises only if the whole database is unavailable, not if one node of a cluster is
+                # `ping` fails only if the whole database is unavailable, and not if one node of a cluster is
                 await self.deps.db.ping()
             log.exception("account.failed", account_id=str(account_id))
             self.failed.append(FailedAccount(account_id, _why(error)))

@@ -39,7 +39,7 @@ assert LOST_RETRY < leases.LONGEST_LEASE, "otherwise the call would count as los
 
 
 async def record(work: Work, answered: Sequence[AnsweredCall]) -> None:
-    """Store the calls' outcomes, set item values, reschedule failed calls, and move the invoices.
+    """Store the calls' outcomes, set item values, reschedule failed calls, and move the invoices to their next states.
 
     An item keeps its first value; a later answer is only stored as an attempt (D-32). If the final scheduled call for
     an item failed, emit `invoice.pricing_exhausted`. For an erased customer, store no text of the answers (D-229).

@@ -292,9 +292,10 @@ async def _is_current(tx: Tx, *, manual: ManualPayments, invoice_ids: Sequence[U
 async def _import(
     gateway: StatementImports, decided: Sequence[Decided], *, imported_before: int, manual: ManualPayments
 ) -> Sequence[Decided]:
-    """Add the new payments, and return the decisions. Change each decision whose payment could not be added.
+    """Add the new payments, and return the decisions. If a payment could not be added, change its decision's result.
 
-    For example, the charge of a guess may have been canceled meanwhile. Raises ImportedMeanwhileError.
+    For example, a charge that was found by amount and payer only (`is_guess`) may have been canceled meanwhile. Raises
+    ImportedMeanwhileError.
     """
     new = [each.payment for each in decided if each.payment is not None]
     if not new:

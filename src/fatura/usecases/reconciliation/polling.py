@@ -257,9 +257,9 @@ def _next_poll_at(work: Work, poll: Poll) -> datetime | None:
 
 
 def _next_paid_poll_at(work: Work, poll: Poll) -> datetime | None:
-    """Return when to poll an invoice with payments for refunds and disputes, or None for no such poll.
+    """Return when to poll a paid or partly paid invoice again, to find refunds and disputes, or None if never.
 
-    If the gateway did not answer about every charge, repeat the poll until the newest payment is older than POLL_FOR.
+    If the gateway left out at least one charge, poll again soon, until the newest payment is older than POLL_FOR.
     """
     payments = [at for at in (poll.paid_at, poll.invoice.paid_at) if at is not None]
     if not payments:

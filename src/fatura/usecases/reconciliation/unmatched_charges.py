@@ -147,10 +147,11 @@ async def _forget(work: Work, found: Sequence[UnmatchedCharge]) -> Sequence[None
 
 
 async def _let_go(work: Work, found: UnmatchedCharge) -> None:
-    """End the look at a charge that is no second charge now: remove its row, unless the row has a state.
+    """End the look at a charge that is not, or no longer, a second charge.
 
-    Rows with a state are kept so that each state is reported only once. If the charge of a kept row has recorded
-    payments (D-55) or may become payable again (D-181), schedule another look at the charge.
+    Remove the stored charge if it never had a state. Otherwise keep it with this state, so that the state is not
+    reported again. If a kept charge has recorded payments (D-55) or may become payable again (D-181), schedule another
+    look.
     """
     if found.state is None:
         await _forget(work, [found])
@@ -361,13 +362,12 @@ def _is_parked_with_other_amount(parked: InvoiceCharge, charge: Charge) -> bool:
 async def _is_adopted(work: Work, look: _Look, invoice: CandidateInvoice, charge: Charge) -> bool:
     """Handle a charge that the invoice's newest request may have created (D-33). Return False for a second charge.
 
-    Usually, let issuance read the charge by its id, because a search by the reference may not show the charge yet.
-    Late look-ups (D-125) search for other charges with the reference. There are two exceptions:
+    Usually, let issuance read the charge by its id, because a search by the reference may not show the charge yet. If
+    the gateway offers look-ups, also plan late look-ups (D-125) for other charges. There are two exceptions:
 
-    - The gateway offers look-ups, but a person must decide about the request, or the invoice cannot be issued with the
-      charge. Then only restart the late look-ups, the first one now.
-    - The gateway offers no look-ups, and the invoice cannot be issued with the charge. Then return False, because the
-      charge is a second charge.
+    - The gateway offers look-ups, and one of these is true: the request is parked for a person, or the charge cannot
+      issue the invoice. Then only restart the late look-ups, the first one now, and return True.
+    - The gateway offers no look-ups, and the charge cannot issue the invoice. Then return False.
     """
     has_lookup = look.gateway.capabilities().idempotency != "none"
     may_issue = invoice.status is InvoiceStatus.READY and charge.state is not ChargeState.CANCELED

@@ -287,7 +287,7 @@ async def _match_cycle(work: Work, found: ChargeOfCycle, *, read: Collection[UUI
         await stored_invoices.lock(work.tx, [invoice_id])
         invoice = (await charge_matching.find_invoices(work.tx, [invoice_id]))[invoice_id]
         if invoice.connection_id not in found.listed.connection_ids:
-            if _has(invoice, charge):  # an earlier call has matched the charge, which two connections list
+            if _has(invoice, charge):  # two connections list the charge; it was matched through the other one
                 return Match(MatchKind.KNOWN)
             is_elsewhere = invoice.connection_id in read
             return await _match_elsewhere(work, found, invoice, is_elsewhere=is_elsewhere, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""The requests that create and end a preference of Mercado Pago, and note refunds at it (D-265)."""
+"""The bodies of requests that create a preference of Mercado Pago, end it, or note refunds in its metadata (D-265)."""
 
 import re
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The parts of Stripe's JSON objects that the adapter reads. Decoding ignores all other fields.
 
-Amounts are integers of cents, and instants are seconds since 1970.
+Amounts are whole cents, and instants are seconds since 1970.
 """
 
 from datetime import UTC, datetime
