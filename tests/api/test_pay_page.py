@@ -213,7 +213,7 @@ async def test_the_pages_of_an_account_share_one_database_connection(world: Worl
 async def test_a_page_says_that_it_is_unavailable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """[D-258]"""
     invoice = await issued_invoice(world)
-    monkeypatch.setattr("fatura.store.db.ACQUIRE_TIMEOUT_SECONDS", 0)
+    monkeypatch.setattr("fatura.store.open_transaction.ACQUIRE_TIMEOUT_SECONDS", 0)
     shown = await page_of(world, invoice)
     assert (shown.status, shown.heading) == (503, "Page unavailable")
     assert shown.headers["retry-after"] == "1"
