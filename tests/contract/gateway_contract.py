@@ -23,7 +23,7 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
     Webhook,
 )
-from tests.contract.provider import NOW, Provider, charge_request
+from tests.contract.provider import NOW, Provider, charge_request, charges_listed
 
 
 class GatewayContract:
@@ -108,7 +108,7 @@ class GatewayContract:
         """
         if not gateway.capabilities().lists_charges:
             with pytest.raises(PermanentError):
-                _ = [each async for each in gateway.charges_since(NOW)]
+                _ = await charges_listed(gateway, NOW)
             return
         made = [await gateway.create_charge(charge_request()) for _ in range(4)]
         await provider.pay(gateway, made[0])
@@ -119,7 +119,7 @@ class GatewayContract:
             await gateway.create_charge(lost)
         await (await provider.connect()).create_charge(charge_request())
 
-        listed = [each async for each in gateway.charges_since(NOW)]
+        listed = await charges_listed(gateway, NOW)
 
         known = {each.charge_id for each in made}
         (found,) = [each for each in listed if each.charge_id not in known]
@@ -128,7 +128,7 @@ class GatewayContract:
         assert (len(instants), instants) == (len(listed), sorted(instants))
         assert (found.invoice_id, found.attempt) == (lost.invoice_id, lost.attempt)
         assert listed == [await gateway.get_charge(each.charge_id) for each in listed]
-        assert [each async for each in gateway.charges_since(NOW + timedelta(days=1))] == []
+        assert await charges_listed(gateway, NOW + timedelta(days=1)) == []
 
     async def test_a_failed_list_may_be_repeated(self, gateway: Gateway, provider: Provider) -> None:
         """[D-123]"""
@@ -138,9 +138,9 @@ class GatewayContract:
         await provider.fail_next_list(gateway)
 
         with pytest.raises(TransientError):
-            _ = [each async for each in gateway.charges_since(NOW)]
+            _ = await charges_listed(gateway, NOW)
 
-        listed = [each async for each in gateway.charges_since(NOW)]
+        listed = await charges_listed(gateway, NOW)
         assert list(map(_without_pay, listed)) == [_without_pay(created)]
 
     async def test_a_payment_is_shown_with_its_instant(self, gateway: Gateway, provider: Provider) -> None:

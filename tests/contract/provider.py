@@ -111,3 +111,7 @@ def charge_request(method: PaymentMethod = PaymentMethod.PIX) -> ChargeRequest:
 
 def refund_request(charge: Charge, amount_cents: int) -> RefundRequest:
     return RefundRequest(uuid4(), charge.charge_id, amount_cents, "BRL", "One session was canceled.")
+
+
+async def charges_listed(gateway: Gateway, since: datetime) -> list[Charge]:
+    return [each async for each in gateway.charges_since(since) if isinstance(each, Charge)]

@@ -27,7 +27,7 @@ from fatura.gateways.port import (
 )
 from tests.contract.asaas_provider import TODAY, AsaasProvider, opened_provider
 from tests.contract.gateway_contract import GatewayContract
-from tests.contract.provider import NOW, charge_request, refund_request
+from tests.contract.provider import NOW, charge_request, charges_listed, refund_request
 from tests.contract.refund_contract import RefundContract
 from tests.doubles.server import Loss
 
@@ -198,7 +198,7 @@ async def test_installments_are_one_charge(gateway: Gateway, provider: AsaasProv
     assert (created.amount_cents, created.state) == (35_000, ChargeState.OPEN)
     assert created.due_date == request.due_date
     assert await gateway.find_charges(request.invoice_id, 1) == [created]
-    assert [each async for each in gateway.charges_since(NOW)] == [created]
+    assert await charges_listed(gateway, NOW) == [created]
     await provider.pay(gateway, created)
     paid = await gateway.get_charge(created.charge_id)
     assert paid.state is ChargeState.PAID
@@ -238,7 +238,7 @@ async def test_a_payment_of_somebody_else_is_never_touched(gateway: Gateway, pro
         account.pay(payment_id)
         with pytest.raises(NotFoundError):
             await gateway.refund_charge(replace(refund_request(_some_charge(), 100), charge_id=payment_id))
-    assert [each async for each in gateway.charges_since(NOW)] == []
+    assert await charges_listed(gateway, NOW) == []
     assert not any(each["refunds"] or each["deleted"] for each in account.payments.values())
 
 

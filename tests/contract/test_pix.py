@@ -29,7 +29,7 @@ from fatura.gateways.port import (
 )
 from tests.contract.gateway_contract import GatewayContract
 from tests.contract.pix_provider import CHARGE, PixProvider, config_of
-from tests.contract.provider import NOW, charge_request, refund_request
+from tests.contract.provider import NOW, charge_request, charges_listed, refund_request
 from tests.contract.refund_contract import RefundContract
 from tests.doubles.pix.contract import given_contract
 from tests.doubles.pix.server import open_double
@@ -197,7 +197,7 @@ async def test_unknown_fields_are_ignored(gateway: Gateway, provider: PixProvide
     created = await gateway.create_charge(charge_request())
     await provider.pay(gateway, created)
     assert (await gateway.get_charge(created.charge_id)).state is ChargeState.PAID
-    assert len([each async for each in gateway.charges_since(NOW)]) == 1
+    assert len(await charges_listed(gateway, NOW)) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_an_unreadable_charge_does_not_hide_the_others(
     provider.double.edit = edit
     with pytest.raises(InvalidFieldError):
         await checked.get_charge(bad)
-    listed = [each async for each in checked.listed_since(NOW)]
+    listed = [each async for each in checked.listed_since(NOW) if not isinstance(each, datetime)]
     assert {each.charge_id for each in listed if isinstance(each, Charge)} == {
         made[0].charge_id,
         made[2].charge_id,
@@ -260,11 +260,15 @@ async def test_all_windows_of_a_list_are_read_in_order(provider: PixProvider) ->
         account.now = lambda at=at: at
         made.append((at, (await gateway.create_charge(charge_request())).charge_id))
     account.create("7978c0c97ea847e78e8849634473c1f1", _body_of(account))
-    listed = [each async for each in gateway.charges_since(NOW - timedelta(days=10))]
+    listed = await charges_listed(gateway, NOW - timedelta(days=10))
 
     assert sorted(each.charge_id for each in listed) == sorted(txid for _, txid in made)
     assert [each.created_at for each in listed] == sorted(at for at, _ in made)
-    since = [each async for each in gateway.charges_since(NOW - timedelta(hours=5, seconds=10))]
+    since = [
+        each
+        async for each in gateway.charges_since(NOW - timedelta(hours=5, seconds=10))
+        if isinstance(each, Charge)
+    ]
     assert len(since) == 12
 
 
@@ -288,7 +292,7 @@ async def test_a_charge_of_another_program_is_never_touched(gateway: Gateway, pr
             await call(txid)
     with pytest.raises(NotFoundError):
         await gateway.refund_charge(replace(refund_request(_some_charge(), 100), charge_id=txid))
-    assert [each async for each in gateway.charges_since(NOW)] == []
+    assert await charges_listed(gateway, NOW) == []
     assert provider.double.requests[:-1] == [("POST", "/oauth/token")][: len(provider.double.requests) - 1]
 
 

@@ -16,7 +16,7 @@ from fatura.gateways.adapters.pix.objects import Cobv, refusal
 from fatura.gateways.http import ProviderClient
 from fatura.gateways.port import NotFoundError, PermanentError
 from tests.contract.pix_provider import PixProvider
-from tests.contract.provider import NOW, charge_request, refund_request
+from tests.contract.provider import NOW, charge_request, charges_listed, refund_request
 from tests.doubles.contract import FOLDER, Exchange
 from tests.doubles.pix.contract import given_contract
 from tests.doubles.pix.server import open_double
@@ -48,7 +48,7 @@ async def test_every_operation_matches_the_document() -> None:
         await gateway.refund_charge(refund_request(paid, 4000))
         for charge in (canceled, canceled, paid):
             await gateway.cancel_charge(charge.charge_id)
-        assert len([each async for each in gateway.charges_since(NOW)]) == 2
+        assert len(await charges_listed(gateway, NOW)) == 2
         with pytest.raises(NotFoundError):
             await gateway.get_charge(f"fatura{28 * '0'}")
         double.accounts[next(iter(double.accounts))].pix_key = "another"

@@ -19,7 +19,7 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
 )
 from fatura.store.db import Database, connect
-from tests.contract.provider import NOW, charge_request, refund_request
+from tests.contract.provider import NOW, charge_request, charges_listed, refund_request
 from tests.contract.sandbox_provider import SandboxProvider
 
 CREATE, GET = SandboxOperation.CREATE_CHARGE, SandboxOperation.GET_CHARGE
@@ -123,8 +123,8 @@ async def test_a_look_up_at_a_gateway_that_knows_no_charge_is_empty(gateway: San
 
     assert await gateway.find_charges(created.invoice_id, 1) == []
     assert await gateway.find_charges(created.invoice_id, 1) == []
-    assert [each async for each in gateway.charges_since(NOW)] == []
-    assert [each async for each in gateway.charges_since(NOW)] == [created]
+    assert await charges_listed(gateway, NOW) == []
+    assert await charges_listed(gateway, NOW) == [created]
 
 
 @pytest.mark.parametrize(

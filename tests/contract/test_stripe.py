@@ -21,7 +21,7 @@ from fatura.gateways.port import (
     UnknownOutcomeError,
 )
 from tests.contract.gateway_contract import GatewayContract
-from tests.contract.provider import DUE_DATE, NOW, charge_request, refund_request
+from tests.contract.provider import DUE_DATE, NOW, charge_request, charges_listed, refund_request
 from tests.contract.refund_contract import RefundContract
 from tests.contract.stripe_provider import StripeProvider, opened_provider
 from tests.doubles.server import Loss
@@ -244,7 +244,7 @@ async def test_an_invoice_of_somebody_else_is_never_touched(
                 await call(charge.charge_id)
         with pytest.raises(NotFoundError):
             await gateway.refund_charge(refund_request(charge, 100))
-        assert [each async for each in gateway.charges_since(NOW)] == []
+        assert await charges_listed(gateway, NOW) == []
     assert own["status"] == "open"
 
 

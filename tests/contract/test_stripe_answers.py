@@ -1,7 +1,7 @@
 """What the adapter makes of Stripe's answers: states, payments, refunds, disputes and lists (D-263)."""
 
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from fatura.gateways.port import (
     RefundState,
     UnknownOutcomeError,
 )
-from tests.contract.provider import NOW, charge_request, refund_request
+from tests.contract.provider import NOW, charge_request, charges_listed, refund_request
 from tests.contract.stripe_provider import (
     READ,
     StripeProvider,
@@ -106,7 +106,7 @@ async def test_a_draft_is_no_charge(gateway: Gateway, provider: StripeProvider) 
         with pytest.raises(NotFoundError):
             await call(draft["id"])
     assert await gateway.find_charges(request.invoice_id, 1) == []
-    assert [each async for each in gateway.charges_since(NOW)] == []
+    assert await charges_listed(gateway, NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_a_wrong_answer_is_recorded_nowhere(
     if "created" not in wrong:
         with pytest.raises(InvalidFieldError):
             await checked(gateway).find_charges(made[1].invoice_id, 1)
-        listed = [each async for each in checked(gateway).listed_since(NOW)]
+        listed = [each async for each in checked(gateway).listed_since(NOW) if not isinstance(each, datetime)]
         assert [each.charge_id for each in listed if isinstance(each, Charge)] == [
             made[0].charge_id,
             made[2].charge_id,
@@ -159,7 +159,7 @@ async def test_part_payments_are_entries(gateway: Gateway, provider: StripeProvi
         [(EntryKind.PAYMENT, 4000), (EntryKind.PAYMENT, 5990)],
     )
     assert set(part.entries) < set(whole.entries)
-    assert [each async for each in gateway.charges_since(NOW)] == [whole]
+    assert await charges_listed(gateway, NOW) == [whole]
 
 
 async def test_a_repeat_returns_the_payment(gateway: Gateway, provider: StripeProvider) -> None:
@@ -363,7 +363,7 @@ async def test_many_invoices_are_listed_in_order(gateway: Gateway, provider: Str
         made += [(await then.create_charge(charge_request())).charge_id for _ in range(30)]
     provider.double.requests.clear()
     listed = list[str]()
-    async for each in gateway.charges_since(NOW - timedelta(days=30)):
+    async for each in checked(gateway).charges_since(NOW - timedelta(days=30)):
         if not listed:
             await gateway.create_charge(charge_request())
         listed.append(each.charge_id)
@@ -371,7 +371,7 @@ async def test_many_invoices_are_listed_in_order(gateway: Gateway, provider: Str
     assert len(listed) - len(made) in {0, 1}
     lists = [path for method, path in provider.double.requests if (method, path) == ("GET", "/v1/invoices")]
     assert len(lists) < 60, "the search for the oldest invoice takes some calls, and each page one more"
-    later = [each.charge_id async for each in gateway.charges_since(NOW - timedelta(minutes=2))]
+    later = [each.charge_id for each in await charges_listed(gateway, NOW - timedelta(minutes=2))]
     assert later[:60] == made[90:]
 
 
@@ -382,4 +382,4 @@ async def test_lists_skip_what_is_not_a_charge(gateway: Gateway, provider: Strip
     invoice = account.invoices[charge.charge_id]
     account.invoices["in_x"] = {**invoice, "id": "in_x", "metadata": {"order": "7"}}
     account.invoices["in_y"] = {**invoice, "id": "in_y", "status": "draft"}
-    assert [each async for each in gateway.charges_since(NOW)] == [charge]
+    assert await charges_listed(gateway, NOW) == [charge]

@@ -29,7 +29,7 @@ from fatura.gateways.adapters.stripe.objects import (
 from fatura.gateways.http import ProviderClient
 from fatura.gateways.port import NotFoundError, PermanentError, ProductMirror
 from fatura.ids import new_id
-from tests.contract.provider import NOW, charge_request, refund_request
+from tests.contract.provider import NOW, charge_request, charges_listed, refund_request
 from tests.contract.stripe_provider import StripeProvider
 from tests.doubles.contract import FOLDER, Contract, Exchange
 from tests.doubles.stripe.contract import given_contract
@@ -67,7 +67,7 @@ async def test_every_operation_matches_the_vendors_document() -> None:
         await gateway.get_charge(made[0].charge_id)
         await gateway.cancel_charge(made[1].charge_id)
         await gateway.find_charges(made[2].invoice_id, 1)
-        assert len([each async for each in gateway.charges_since(NOW)]) == 5
+        assert len(await charges_listed(gateway, NOW)) == 5
         product = ProductMirror(new_id(NOW), "Gold", "All of it")
         await gateway.mirror_product(product)
         await gateway.mirror_product(product)

@@ -16,7 +16,7 @@ from fatura.gateways.port import (
     NotFoundError,
     Webhook,
 )
-from tests.contract.provider import charge_request
+from tests.contract.provider import charge_request, charges_listed
 
 DUE_IN = timedelta(days=5)
 
@@ -36,7 +36,7 @@ async def check_charges(gateway: Gateway, method: PaymentMethod, *, now: datetim
         assert [each.charge_id for each in found] == [made.charge_id]
         assert await gateway.find_charges(uuid4(), 1) == []
         if gateway.capabilities().lists_charges:
-            listed = [each.charge_id async for each in gateway.charges_since(now - timedelta(minutes=10))]
+            listed = [each.charge_id for each in await charges_listed(gateway, now - timedelta(minutes=10))]
             assert made.charge_id in listed
     finally:
         canceled = await gateway.cancel_charge(made.charge_id)

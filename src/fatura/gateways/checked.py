@@ -57,11 +57,17 @@ class CheckedGateway:
         async for charge in self.listed_since(since):
             if isinstance(charge, port.InvalidAnswerError):
                 raise charge
-            yield charge
+            if isinstance(charge, port.Charge):
+                yield charge
 
-    async def listed_since(self, since: datetime) -> AsyncIterator[port.Charge | port.InvalidAnswerError]:
-        """Yield the charges of the adapter's `charges_since`. In place of an invalid charge, yield the error."""
+    async def listed_since(
+        self, since: datetime
+    ) -> AsyncIterator[port.Charge | port.InvalidAnswerError | datetime]:
+        """Yield what the adapter's `charges_since` yields. In place of an invalid charge, yield the error."""
         async for charge in self.adapter.charges_since(since):
+            if isinstance(charge, datetime):
+                yield charge
+                continue
             try:
                 yield listed(charge, currency=self._currency, now=self._now)
             except port.InvalidAnswerError as error:

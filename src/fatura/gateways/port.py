@@ -287,11 +287,11 @@ class Gateway(Protocol):
         """Return a charge with its current state. Raises NotFoundError."""
         ...
 
-    def charges_since(self, since: datetime) -> AsyncIterator[Charge]:
+    def charges_since(self, since: datetime) -> AsyncIterator[Charge | datetime]:
         """Yield the charges created at or after `since` (account's clock), in any state, ordered by `created_at`.
 
-        Fetch a page only when the caller needs it, in at most CALL_TIMEOUT_SECONDS. Skip charges that have no
-        reference, because the engine did not create them.
+        Fetch a page only when the caller needs it. For a page without charges, yield an instant before which there are
+        no further charges. Skip charges without a reference, because the engine did not create them.
         Raises PermanentError if `lists_charges` is false.
         """
         ...

@@ -28,6 +28,8 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
 
 A PermanentError and a NotFoundError count as successes: the provider has answered.
 """
+PAGE_SECONDS = 1
+"""Time after which `charge_pages` ends a list. The provider's last request for this list may end later."""
 _WHY = {
     CREDENTIALS_REFUSED: "the gateway refuses the credentials; send new ones",
     "failed": "the gateway cannot be reached, or accepts no calls now",
@@ -63,7 +65,7 @@ class ProviderCall:
     document: str | None = None
 
 
-Listed = port.Charge | port.InvalidAnswerError
+Listed = port.Charge | port.InvalidAnswerError | datetime
 """A charge in a provider's list, or the error that says why this charge is invalid."""
 
 
@@ -122,19 +124,24 @@ class ObservedGateway:
     async def charge_pages(self, since: datetime, *, size: int) -> AsyncGenerator[Sequence[Listed]]:
         """Yield the charges created at or after `since`, in lists of at most `size`, the oldest first.
 
-        Each list counts as one call. An invalid charge is replaced by its error, so that the other charges are read.
-        Raises GatewayError, TimeoutError.
+        A list ends after about PAGE_SECONDS, because the provider may have many pages without charges. In place of such
+        a page, the list has an instant before which there are no further charges. Each list counts as one call. An
+        invalid charge is replaced by its error, so that the other charges are read. Raises GatewayError, TimeoutError.
         """
-        charges = aiter(self.adapter.listed_since(since))
-        while True:
-            page: list[Listed] = []
+        charges, clock = aiter(self.adapter.listed_since(since)), asyncio.get_running_loop().time
+        is_last = False
+        while not is_last:
+            page, ends_at = list[Listed](), clock() + PAGE_SECONDS
             async with self._observed("list_charges"):
-                while len(page) < size and (charge := await anext(charges, None)) is not None:
-                    page.append(charge)
+                while len(page) < size and clock() < ends_at and not is_last:
+                    try:
+                        found = await anext(charges)
+                    except StopAsyncIteration:
+                        is_last = True
+                    else:
+                        page.append(found)
             if page:
                 yield page
-            if len(page) < size:
-                return
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
         async with self._observed("cancel_charge", about=charge_id):

@@ -232,16 +232,16 @@ async def _compare(
 ) -> _Step | None:
     """Compare a page of the list with the stored charges, and store the progress. Return None if the lease was lost."""
     charges = await _with_current_ids(work, [each for each in page if isinstance(each, Charge)])
-    instants = [each.created_at for each in charges if each.created_at is not None]
-    sweep = await _advance(work, of, listed_to=max(instants, default=None))
+    empty_to = [each for each in page if isinstance(each, datetime)]
+    instants = [of.listed_to, *empty_to, *(each.created_at for each in charges)]
+    sweep = await _advance(work, of, listed_to=max(each for each in instants if each is not None))
     if sweep is None:
         return None
     compare = partial(_compare_charges, sweep=sweep)
     compared = await each_alone_if_one_fails(work, charges, compare, put_off=_log_skipped)
     findings = sum(compared, Counter[str]())
-    findings["invalid"] = len(page) - len(charges)
-    delay = await poll_times.take(work, stored)
-    return _Step(sweep, findings, delay)
+    findings["invalid"] = len(page) - len(charges) - len(empty_to)
+    return _Step(sweep, findings, await poll_times.take(work, stored))
 
 
 async def _log_skipped(_work: Work, charge: Charge | str) -> None:

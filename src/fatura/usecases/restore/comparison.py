@@ -19,7 +19,7 @@ from fatura.store.restore import charge_matching, frozen_accounts, lost_invoices
 from fatura.store.restore.charge_matching import BilledCycles
 from fatura.store.restore.lost_invoices import LostInvoice
 from fatura.usecases.connections import gateway_connections
-from fatura.usecases.connections.observed_gateway import Listed, ObservedGateway
+from fatura.usecases.connections.observed_gateway import ObservedGateway
 from fatura.usecases.deps import Deps
 from fatura.usecases.payments import gateway_payments, replacement
 from fatura.usecases.payments.gateway_payments import ChargeAnswer
@@ -225,7 +225,7 @@ async def _compare_connection(comparison: _Comparison, connection_id: UUID, gate
     """
     is_complete = True
     async for page in gateway.charge_pages(comparison.since, size=PAGE):
-        charges = [_valid(each) for each in page]
+        charges = [_valid(each) for each in page if not isinstance(each, datetime)]
         for charge in await _match_page(comparison, connection_id, gateway, charges):
             key = charge.charge_id, charge.invoice_id
             listed = comparison.without_invoice.setdefault(key, ListedCharge(charge, []))
@@ -237,7 +237,7 @@ async def _compare_connection(comparison: _Comparison, connection_id: UUID, gate
         comparison.read.add(connection_id)
 
 
-def _valid(listed: Listed) -> Charge:
+def _valid(listed: Charge | InvalidAnswerError) -> Charge:
     """Return a listed charge. Raises InvalidAnswerError if it is invalid."""
     if isinstance(listed, InvalidAnswerError):
         raise listed

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from fatura.domain.calendar import local_date
+from fatura.domain.calendar import local_date, start_of_day
 from fatura.domain.offer import PaymentMethod
 from fatura.gateways import port
 from fatura.gateways.adapters.asaas import charges
@@ -120,7 +120,7 @@ class AsaasGateway:
         with reading():
             return charge_of(await self._read(self._calls(), charge_id), now=self._config.now)
 
-    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge | datetime]:
         """Yield all charges from the day of `since` on, because Asaas has only the date of their creation.
 
         Asaas lists the newest payment first. So each step asks for a period whose payments fit into one page, or for
@@ -135,9 +135,10 @@ class AsaasGateway:
                 page = await self._page(self._calls(), _created(first, until))
             if page.has_more and days > 1:
                 days = max((days - 1) * PAGE_SIZE // max(page.total_count, PAGE_SIZE), 1)
+                yield start_of_day(first)
                 continue
             async for charge in self._charges_of(_created(first, until), page):
-                yield charge
+                yield charge or start_of_day(first)
             first, days = until + timedelta(days=1), days * 2
 
     async def cancel_charge(self, charge_id: str) -> port.Charge:
@@ -307,8 +308,10 @@ class AsaasGateway:
         page = {"offset": str(offset), "limit": str(PAGE_SIZE)}
         return await calls.read("/payments", Page, query={**query, **page})
 
-    async def _charges_of(self, query: Mapping[str, str], page: Page) -> AsyncIterator[port.Charge]:
+    async def _charges_of(self, query: Mapping[str, str], page: Page) -> AsyncIterator[port.Charge | None]:
         """Yield the charges of a list, each once. `page` is its first page; only the list of one day has more pages.
+
+        For a page without charges, yield None.
 
         A new payment moves the others to later places, so that some are read twice. A deleted payment moves others to
         earlier places, so the list is then read again from its start.
@@ -323,6 +326,8 @@ class AsaasGateway:
                     listed = await asyncio.gather(*(self._listed(calls, each, seen) for each in page.data))
                 for charge in sorted((each for each in listed if each is not None), key=_creation):
                     yield charge
+                if not any(listed):
+                    yield None
                 offset += len(page.data)
                 if not (page.has_more and page.data):
                     return

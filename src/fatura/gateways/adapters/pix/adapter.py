@@ -104,7 +104,7 @@ class PixGateway:
         with reading():
             return charge_of(await self._read(self._calls(), charge_id))
 
-    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge | datetime]:
         """Yield the charges window by window, because banks limit the interval of a list and do not sort it.
 
         A window with more charges than a page has is read again in halves.
@@ -117,11 +117,14 @@ class PixGateway:
                 cobs = await self._window(begin, end)
             if cobs is None:
                 window = max(SHORTEST_WINDOW, timedelta(seconds=(end - begin) // timedelta(seconds=2)))
+                yield begin
                 continue
             listed = [found for each in cobs if (found := await self._listed(each)) is not None]
             for charge in sorted(listed, key=_created_at):
                 if charge.charge_id not in seen and (charge.created_at is None or charge.created_at >= since):
                     yield charge
+            if not listed:
+                yield end
             # the next window begins with the last instant of this one
             seen = {each.charge_id for each in listed}
             begin, window = end, min(window * 2, LONGEST_WINDOW)

@@ -115,7 +115,7 @@ class StripeGateway:
         calls = self._calls()
         return await self._charge(calls, await self._read(calls, charge_id))
 
-    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge]:
+    async def charges_since(self, since: datetime) -> AsyncIterator[port.Charge | datetime]:
         """Yield the charges page by page. Stripe lists the newest invoice first, so each page is read backwards.
 
         The first page is the oldest interval with invoices. The charges lack refunds and disputes, which would cost two
@@ -130,11 +130,10 @@ class StripeGateway:
                 window = max(SHORTEST_WINDOW, timedelta(seconds=(end - begin) // timedelta(seconds=8)))
             else:
                 begin, window = end, window * 2
+            yield begin
         while found:
-            for raw in reversed(found):
-                charge = self._listed(raw)
-                if charge is not None:
-                    yield charge
+            for charge in [self._listed(raw) for raw in reversed(found)]:
+                yield charge or begin
             newer = {"ending_before": read_as(found[0], Named).id, **_PAID}
             found = (await page(self._calls(), "/v1/invoices", query=newer, size=INVOICES_IN_PAGE)).data
 
