@@ -264,7 +264,7 @@ async def test_a_copy_that_arrives_after_the_retention_only_causes_a_poll(world:
 
 
 @pytest.mark.faults
-async def test_a_thousand_bad_webhooks_change_nothing(world: World, issued: Json) -> None:
+async def test_ten_thousand_bad_webhooks_change_nothing(world: World, issued: Json) -> None:
     """They are copies, forged, stale, for another account, or about foreign charges. No call is made.
 
     [D-266 copies, D-35 webhook refused]
@@ -275,7 +275,8 @@ async def test_a_thousand_bad_webhooks_change_nothing(world: World, issued: Json
     stranger = await event(world, {"gatewayInvoiceId": f"sbx_{uuid4().hex}"}, "evt_stranger")
     assert (await stranger.send(world)).status == 200
     unnamed = await event(world, {"gatewayInvoiceId": "no charge of the sandbox"}, "evt_none")
-    await world.run()
+    for _ in range(3):  # the engine gives up the stranger, so that no look is due after a minute of this test
+        await pass_time(world, minutes=61)
     bad = [
         genuine,
         stranger,
@@ -290,10 +291,10 @@ async def test_a_thousand_bad_webhooks_change_nothing(world: World, issued: Json
     ]
     before, seen = await tables(world), await everything(world)
 
-    for _ in range(25):
-        answers = await asyncio.gather(*(each.send(world) for each in bad for _ in range(4)))
-        assert {each.status for each in answers[:12]} == {200}
-        assert {each.status for each in answers[12:]} == {404}
+    for _ in range(100):
+        answers = await asyncio.gather(*(each.send(world) for each in bad for _ in range(10)))
+        assert {each.status for each in answers[:30]} == {200}
+        assert {each.status for each in answers[30:]} == {404}
 
     assert await tables(world) == before
     assert await world.run("reconciliation") == 0
