@@ -114,4 +114,12 @@ def refund_request(charge: Charge, amount_cents: int) -> RefundRequest:
 
 
 async def charges_listed(gateway: Gateway, since: datetime) -> list[Charge]:
-    return [each async for each in gateway.charges_since(since) if isinstance(each, Charge)]
+    """Return the charges of a gateway's list. Check that none is older than an instant that the list had before it."""
+    listed, instants = list[Charge](), list[datetime]()
+    async for each in gateway.charges_since(since):
+        if isinstance(each, datetime):
+            instants.append(each)
+        else:
+            assert each.created_at is None or all(each.created_at >= instant for instant in instants)
+            listed.append(each)
+    return listed

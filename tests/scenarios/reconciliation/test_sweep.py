@@ -253,15 +253,16 @@ async def test_an_interrupted_sweep_continues_where_it_was(
     assert issued["status"] == "issued"
 
 
+@pytest.mark.parametrize("limit", [("RUN_SECONDS", 0), ("LONGEST_PAUSE", timedelta())])
 async def test_many_charges_of_one_instant_do_not_stop_a_sweep(
-    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch
+    world: World, issued: Json, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, object]
 ) -> None:
-    """A run reads all charges with the creation time of its first charge, even after the time limit. [D-161]"""
+    """A run reads all charges with the creation time of its first charge, even after its limits. [D-161]"""
     for _ in range(3):
         await issued_invoice(world)
     await world.sql("UPDATE sandbox_charge SET created_at = '2033-11-20T15:00:00Z'")
     await pay_silently(world)
-    monkeypatch.setattr(sweeping, "RUN_SECONDS", 0)
+    monkeypatch.setattr(sweeping, *limit)
     monkeypatch.setattr(sweeping, "PAGE", 1)
     await sweep(world)
     assert {each["status"] for each in await world.invoices()} == {"paid"}

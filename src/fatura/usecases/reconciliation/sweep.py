@@ -192,8 +192,8 @@ async def _read_list(run: _Run, *, delay: timedelta) -> bool:
     """Compare the pages of the provider's list from `listed_to` on. Return whether the end of the list was reached.
 
     `delay` is how long the first page has waited for the budget. A page that waited is counted in the budget after it
-    was read. The next run begins with the charges created at `listed_to`, which may be many. So RUN_SECONDS ends a run
-    only after it has advanced `listed_to`: otherwise, no run could get past these charges.
+    was read. The next run begins with the charges created at `listed_to`, which may be many. So a run ends only after
+    it has advanced `listed_to`: otherwise, no run could get past these charges.
     """
     began_at = run.sweep.listed_to
     assert began_at is not None, "the sweep has begun"
@@ -207,8 +207,8 @@ async def _read_list(run: _Run, *, delay: timedelta) -> bool:
             if step is None:
                 return _lost_lease(run)
             run.take(step)
-            is_late = run.is_over and run.sweep.listed_to != began_at
-            if is_late or step.delay > LONGEST_PAUSE:
+            has_advanced = run.sweep.listed_to != began_at
+            if has_advanced and (run.is_over or step.delay > LONGEST_PAUSE):
                 await in_transaction(run.deps, run.account, _release, run.sweep, after=step.delay)
                 return False
             delay = step.delay

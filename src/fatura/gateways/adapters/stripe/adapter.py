@@ -128,12 +128,13 @@ class StripeGateway:
             found = await self._interval(begin, end)
             if found is None:
                 window = max(SHORTEST_WINDOW, timedelta(seconds=(end - begin) // timedelta(seconds=8)))
-            else:
+            elif not found:
                 begin, window = end, window * 2
-            yield begin
+            if not found:
+                yield begin
         while found:
-            for charge in [self._listed(raw) for raw in reversed(found)]:
-                yield charge or begin
+            for raw in reversed(found):
+                yield self._listed(raw)
             newer = {"ending_before": read_as(found[0], Named).id, **_PAID}
             found = (await page(self._calls(), "/v1/invoices", query=newer, size=INVOICES_IN_PAGE)).data
 
@@ -257,14 +258,15 @@ class StripeGateway:
         calls = self._calls()
         return [raw async for raw in raw_objects(calls, "/v1/invoices", query=query, size=INVOICES_IN_PAGE)]
 
-    def _listed(self, raw: msgspec.Raw) -> port.Charge | None:
-        """Return a charge of a list, or None if the invoice is a draft or not the engine's."""
+    def _listed(self, raw: msgspec.Raw) -> port.Charge | datetime:
+        """Return a charge of a list. If the invoice is a draft or not the engine's, return when it was created."""
         try:
             named = read_as(raw, NamedInvoice)
+            created_at = charges.instant(named.created)
         except InvalidFieldError:
             return unreadable(None)
         if named.status == charges.DRAFT or not charges.has_reference(named.metadata):
-            return None
+            return created_at
         try:
             return charge_of(read_as(raw, Invoice), now=self._config.now)
         except InvalidFieldError:

@@ -57,11 +57,12 @@ class InvoiceTimes(msgspec.Struct, frozen=True):
 
 
 class NamedInvoice(msgspec.Struct, frozen=True):
-    """What says whether an invoice belongs to the engine."""
+    """What says whether an invoice belongs to the engine, and when it was created."""
 
     id: str
     metadata: Metadata | None = None
     status: str | None = None
+    created: int = 0
 
 
 class Invoice(msgspec.Struct, frozen=True):
