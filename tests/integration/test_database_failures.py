@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from fatura import postgres
-from fatura.store import db, pool
+from fatura.store import db, open_transaction, pool
 from fatura.store.db import DatabaseUnavailableError, DeadlockError, LockTimeoutError
 from fatura.usecases.transaction import load_account
 from fatura.usecases.webhooks import delivery
@@ -82,6 +82,29 @@ async def test_a_transaction_on_a_silent_server_ends(world: World, monkeypatch: 
     with pytest.raises(DatabaseUnavailableError):
         async with world.deps.db.transaction(world.account_id) as tx:
             await tx.fetchval("SELECT pg_sleep(60) WHERE $1::uuid IS NOT NULL")
+    assert (await world.get("/v1/products")).status == 200
+
+
+async def test_a_cancellation_during_a_rollback_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise, a canceled task would repeat its transaction, because a deadlock allows this. [D-100]"""
+    rolled_back, roll_back = asyncio.Event(), open_transaction.roll_back
+
+    async def slow(connection: Any) -> None:
+        await roll_back(connection)
+        rolled_back.set()
+        await asyncio.sleep(3600)
+
+    async def fail() -> None:
+        async with world.deps.db.transaction(world.account_id):
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+
+    monkeypatch.setattr(open_transaction, "roll_back", slow)
+    failing = asyncio.create_task(fail())
+    await rolled_back.wait()
+    failing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await failing
+    monkeypatch.undo()
     assert (await world.get("/v1/products")).status == 200
 
 

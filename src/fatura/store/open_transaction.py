@@ -140,14 +140,13 @@ class OpenTransaction(AbstractAsyncContextManager[T]):
     async def __aenter__(self) -> T:
         loop = asyncio.get_running_loop()
         connection = self._connection = await self.loan.__aenter__()
-        timer = loop.call_later(ACQUIRE_TIMEOUT_SECONDS, close, connection)
+        self._timer = loop.call_later(ACQUIRE_TIMEOUT_SECONDS, close, connection)
         try:
             await self.opening.begin(connection, self.begin, setting=self.setting)
         except BaseException as error:
-            timer.cancel()
             await self._give_up(error)
             raise
-        timer.cancel()
+        self._timer.cancel()
         self._timer = loop.call_later(self.timeout_seconds, close, connection)
         self._mark = TransactionMark()
         return self.view(connection)
@@ -155,32 +154,31 @@ class OpenTransaction(AbstractAsyncContextManager[T]):
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            try:
+        try:
+            if error is None:
                 await self._end()
-            except BaseException as failure:
-                self._forget()
-                await self._give_up(failure)
-                raise
-            self._forget()
-            await self.loan.__aexit__(None, None, None)
-        else:
-            self._forget()
-            await self._give_up(error)
+            else:
+                await self._give_up(error)
+        finally:
+            self._mark.end()
 
     async def _end(self) -> None:
-        if self.begin == "BEGIN":
-            await commit(self._connection)
-        else:
-            await self._connection.execute("COMMIT")
-
-    def _forget(self) -> None:
-        self._timer.cancel()
-        self._mark.end()
+        try:
+            await (commit(self._connection) if self.begin == "BEGIN" else self._connection.execute("COMMIT"))
+        except BaseException as failure:
+            await self._give_up(failure)
+            raise
+        await self._give_back(None)
 
     async def _give_up(self, error: BaseException) -> None:
         """Roll back, and return the connection. Raise the error that replaces an error of the driver."""
         try:
             await roll_back(self._connection)
-        finally:
-            await self.loan.__aexit__(type(error), error, error.__traceback__)
+        except BaseException as failure:  # the task was canceled
+            await self._give_back(failure)
+            raise
+        await self._give_back(error)
+
+    async def _give_back(self, error: BaseException | None) -> None:
+        self._timer.cancel()
+        await self.loan.__aexit__(None if error is None else type(error), error, None)
