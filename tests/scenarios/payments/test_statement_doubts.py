@@ -317,6 +317,24 @@ async def test_a_payment_recorded_by_hand_during_an_import_counts_once(
     assert await _paid(shop, invoice) == [cents or 9990]
 
 
+async def test_a_payment_of_another_invoice_recorded_by_hand_during_an_import_counts_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference of this payment is the bank's id of the credit. [D-257]"""
+    invoice = await shop.bill()
+    other = await shop.bill(externalRef="bia", name="Bia", email="bia@example.com")
+    import_payments = PixKeyGateway.import_payments
+
+    async def late(self: Any, payments: Any, **options: Any) -> Any:
+        body = {"method": "pix", "reference": "1"}
+        await shop.merchant.made(f"/v1/invoices/{other['id']}/payments", body)
+        return await import_payments(self, payments, **options)
+
+    monkeypatch.setattr(PixKeyGateway, "import_payments", late)
+    assert await _results(shop, f"99.90,1,Pix {txid(invoice)}") == ["similar"]
+    assert (await _paid(shop, invoice), await _paid(shop, other)) == ([0], [9990])
+
+
 async def test_an_import_during_the_cancellation_for_a_manual_payment_adds_no_payment(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

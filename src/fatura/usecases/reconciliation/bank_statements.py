@@ -278,15 +278,21 @@ def _is_manual(entry: PaymentEntry) -> bool:
     return entry.kind is EntryKind.PAYMENT and entry.source is EntrySource.MANUAL
 
 
-async def _is_current(tx: Tx, *, manual: ManualPayments, invoice_ids: Sequence[UUID]) -> bool:
-    """Lock the invoices, and return whether `manual` has all their manual payments.
+async def _is_current(
+    tx: Tx, *, manual: ManualPayments, invoice_ids: Sequence[UUID], bank_ids: Sequence[str]
+) -> bool:
+    """Lock the invoices, and return whether `manual` has all their manual payments, and all those with these bank ids.
 
     A payment that covers an invoice is stored as a request before its charge is canceled. The import has locked the
     charge. So either this function sees the request, or the cancellation finds the charge paid and is refused (D-52).
     """
     await payment_entries.lock_invoices(tx, invoice_ids)
     stored = await _by_hand(tx, invoice_ids)
-    return all(stored.get(each) == manual.by_invoice.get(each) for each in invoice_ids)
+    referenced = await payment_entries.manual_by_reference(tx, bank_ids)
+    known = sum(len(manual.by_reference.get(each, ())) for each in set(map(same_id, bank_ids)))
+    return len(referenced) == known and all(
+        stored.get(each) == manual.by_invoice.get(each) for each in invoice_ids
+    )
 
 
 async def _import(
@@ -301,7 +307,8 @@ async def _import(
     if not new:
         return decided
     paid = sorted({each.charge.invoice_id for each in decided if each.payment and each.charge})
-    is_current = partial(_is_current, manual=manual, invoice_ids=paid)
+    bank_ids = [each.bank_id for each in new]
+    is_current = partial(_is_current, manual=manual, invoice_ids=paid, bank_ids=bank_ids)
     added = set(await gateway.import_payments(new, imported_before=imported_before, is_current=is_current))
     left_out = [each.bank_id for each in new if each.bank_id not in added]
     meanwhile = await gateway.imported(left_out) if left_out else ()
