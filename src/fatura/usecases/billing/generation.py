@@ -155,8 +155,8 @@ async def _bill(work: Work, due: Sequence[DueSubscription]) -> int:
 async def meanwhile(statement: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     """Let PostgreSQL run a statement while the block computes, and wait for the statement at the end of the block."""
     running = asyncio.create_task(statement)
-    await asyncio.sleep(0)  # the task sends the statement
     try:
+        await asyncio.sleep(0)  # the task sends the statement
         yield
     finally:
         await running

@@ -74,6 +74,8 @@ assert (
 )
 RECORD_AFTER_SENDING_SECONDS = LEASE.total_seconds() - gateway_calls.SEND_WITHIN_SECONDS
 """Time between the latest instant for sending a request and the end of the lease."""
+RECORD_LOCKED_SECONDS = 10.0
+"""Maximum time for which an answer is recorded again while another transaction locks its rows. Later answers wait."""
 RECORD_AGAIN_SECONDS = 1.0
 """Maximum pause before answers are recorded again that the database failed to record."""
 NOT_READY_REASONS = {
@@ -301,12 +303,14 @@ async def _record_while_leased(
     single answer, because a locked row must not delay the other answers.
     """
     ends_at = min(call.send_before for call, _ in answered) + RECORD_AFTER_SENDING_SECONDS
+    unlocked_by = time.monotonic() + RECORD_LOCKED_SECONDS
     while True:
         try:
             return await in_transaction(deps, account, _record_answers, answered)
         except DATABASE_FAILURES as failure:
             is_lock = isinstance(failure, LockTimeoutError | DeadlockError)
-            if time.monotonic() + RECORD_AGAIN_SECONDS > ends_at or (is_lock and len(answered) > 1):
+            stops_at = min(ends_at, unlocked_by) if is_lock else ends_at
+            if time.monotonic() + RECORD_AGAIN_SECONDS > stops_at or (is_lock and len(answered) > 1):
                 raise
             log.warning("charge.answers_not_recorded_yet", answers=len(answered), error=failure)
         await asyncio.sleep(RECORD_AGAIN_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
