@@ -38,7 +38,7 @@ REST = timedelta(hours=26)
 """How long the run waits after all faults, so that the engine finds and cancels all second charges (D-125)."""
 STEP = timedelta(hours=2)
 HOOKED = 2
-"""For every second payment, a provider with webhooks sends one. The engine finds the other payments itself."""
+"""A provider with webhooks sends a webhook about every second payment. Polls and sweeps find the other payments."""
 LEAST_LOST_PERCENT = 20
 """Minimum share of the charge calls whose answers are lost. Each provider loses 30 %."""
 SECOND_CHARGES_PERMILLE, FEW_SECOND_CHARGES = 5, 15
